@@ -43,7 +43,7 @@ class IoError : public Error {
   int error_number;
 };
 
-/// The operating system refused to open a file or folder that the user named as an input.
+/// The operating system refused to open a file or folder that the user named.
 class InputError : public IoError {
  public:
   using IoError::IoError;

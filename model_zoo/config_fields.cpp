@@ -10,7 +10,7 @@
 namespace ebb {
 namespace {
 
-constexpr int64_t kLargestSize = int64_t{1} << 40;
+constexpr int64_t kLargestSize = std::numeric_limits<int32_t>::max();
 constexpr size_t kShownBytes = 200;
 
 std::string list_of(std::initializer_list<std::string_view> names) {
@@ -55,22 +55,24 @@ std::optional<int64_t> ConfigFields::find_size(std::string_view name, uint64_t l
   return value->get<int64_t>();
 }
 
-double ConfigFields::number(std::string_view name) const {
-  const auto value = find_number(name);
+double ConfigFields::number(std::string_view name, NumberRange range) const {
+  const auto value = find_number(name, range);
   if (!value) throw_missing(name);
   return *value;
 }
 
-double ConfigFields::number(std::string_view name, double otherwise) const {
+double ConfigFields::number(std::string_view name, double otherwise, NumberRange range) const {
   if (is_null(name)) refuse(name, "a number");
-  return find_number(name).value_or(otherwise);
+  return find_number(name, range).value_or(otherwise);
 }
 
-std::optional<double> ConfigFields::find_number(std::string_view name) const {
+std::optional<double> ConfigFields::find_number(std::string_view name, NumberRange range) const {
   const nlohmann::json* value = find(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number()) refuse(name, "a number");
-  return value->get<double>();
+  const auto number = value->get<double>();
+  if (number >= range.least && number <= range.most) return number;
+  refuse(name, fmt::format("a number from {} to {}", range.least, range.most));
 }
 
 bool ConfigFields::flag(std::string_view name, bool otherwise) const {

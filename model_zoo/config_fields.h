@@ -8,12 +8,21 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace ebb {
+
+struct NumberRange {
+  double least = -std::numeric_limits<double>::max(), most = std::numeric_limits<double>::max();
+};
+
+/// The small number in the denominator of a norm. The kernels use it in fp32 and treat denormal
+/// numbers as 0.
+inline constexpr NumberRange kNormEpsilon{1e-30, 1};
 
 class ConfigFields {
  public:
@@ -27,13 +36,13 @@ class ConfigFields {
   /// Null if the field is absent.
   const nlohmann::json* find(std::string_view name) const;
 
-  /// A size: a whole number from 1 to 2^40.
+  /// A size: a whole number from 1 to 2^31 - 1. Tokens and positions are int32.
   int64_t size(std::string_view name) const;
   std::optional<int64_t> find_size(std::string_view name, uint64_t least = 1) const;
-  double number(std::string_view name) const;
+  double number(std::string_view name, NumberRange range = {}) const;
   /// The number `otherwise` if the field is absent. Null is refused.
-  double number(std::string_view name, double otherwise) const;
-  std::optional<double> find_number(std::string_view name) const;
+  double number(std::string_view name, double otherwise, NumberRange range = {}) const;
+  std::optional<double> find_number(std::string_view name, NumberRange range = {}) const;
   /// `otherwise` if the field is absent. Null is refused.
   bool flag(std::string_view name, bool otherwise) const;
   std::optional<std::string> find_text(std::string_view name) const;

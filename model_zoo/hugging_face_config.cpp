@@ -58,7 +58,7 @@ ModelConfig read_gpt2(const ConfigFields& f) {
       .num_layers = size_of_either(f, "n_layer", "num_hidden_layers"),
       .num_heads = size_of_either(f, "n_head", "num_attention_heads"),
       .mlp_channels = f.find_size("n_inner"),
-      .layer_norm_epsilon = static_cast<float>(f.number("layer_norm_epsilon", 1e-5))};
+      .layer_norm_epsilon = static_cast<float>(f.number("layer_norm_epsilon", 1e-5, kNormEpsilon))};
   require_full_attention(f, config.num_layers);
   return config;
 }
@@ -71,14 +71,15 @@ ModelConfig read_bert(const ConfigFields& f) {
   f.require_flag("add_cross_attention", false, false);
   f.require_flag("tie_word_embeddings", true, true);
   require_full_attention(f, f.size("num_hidden_layers"));
-  return BertConfig{.vocabulary = f.size("vocab_size"),
-                    .max_positions = f.size("max_position_embeddings"),
-                    .num_token_types = f.size("type_vocab_size"),
-                    .channels = f.size("hidden_size"),
-                    .num_layers = f.size("num_hidden_layers"),
-                    .num_heads = f.size("num_attention_heads"),
-                    .mlp_channels = f.size("intermediate_size"),
-                    .norm_epsilon = static_cast<float>(f.number("layer_norm_eps", 1e-12))};
+  return BertConfig{
+      .vocabulary = f.size("vocab_size"),
+      .max_positions = f.size("max_position_embeddings"),
+      .num_token_types = f.size("type_vocab_size"),
+      .channels = f.size("hidden_size"),
+      .num_layers = f.size("num_hidden_layers"),
+      .num_heads = f.size("num_attention_heads"),
+      .mlp_channels = f.size("intermediate_size"),
+      .norm_epsilon = static_cast<float>(f.number("layer_norm_eps", 1e-12, kNormEpsilon))};
 }
 
 /// Reads the fields that all models of the family share. Only older Llama configurations lack the
@@ -98,7 +99,7 @@ LlamaConfig read_llama_family(const ConfigFields& f) {
   config.head_dim = head_dim.value_or(channels / heads);
   config.mlp_channels = f.size("intermediate_size");
   config.max_positions = f.size("max_position_embeddings");
-  config.norm_epsilon = static_cast<float>(f.number("rms_norm_eps", 1e-6));
+  config.norm_epsilon = static_cast<float>(f.number("rms_norm_eps", 1e-6, kNormEpsilon));
   config.tied_head = f.flag("tie_word_embeddings", false);
   config.rotary = read_rotary(f, config.max_positions);
   return config;

@@ -1,14 +1,23 @@
 #include "model_zoo/rope_fields.h"
 
+#include <cstdint>
+#include <limits>
+
 namespace ebb {
 namespace {
 
 constexpr double kDefaultTheta = 10000;
 
+// Far beyond published models, and near enough to 1 that no frequency overflows or becomes 0.
+constexpr NumberRange kTheta{1e-3, 1e15};
+constexpr NumberRange kFactor{1e-6, 1e6};
+constexpr NumberRange kPositions{1, std::numeric_limits<int32_t>::max()};
+constexpr NumberRange kScale{0, 1e6};  // 0: as if the field were absent
+
 void read_linear(const ConfigFields& rope, Rotary& rotary) {
   rope.require_known({"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor"});
   rotary.scaling = RotaryScaling::Linear;
-  rotary.factor = rope.number("factor");
+  rotary.factor = rope.number("factor", kFactor);
 }
 
 /// The trained length of llama3 and yarn, as transformers 5 finds it (modeling_rope_utils.py,
@@ -17,8 +26,8 @@ void read_linear(const ConfigFields& rope, Rotary& rotary) {
 double original_positions(const ConfigFields& fields, const ConfigFields& rope,
                           int64_t max_positions) {
   constexpr std::string_view kName = "original_max_position_embeddings";
-  if (const auto outside = fields.find_number(kName)) return *outside;
-  return rope.find_number(kName).value_or(static_cast<double>(max_positions));
+  if (const auto outside = fields.find_number(kName, kPositions)) return *outside;
+  return rope.find_number(kName, kPositions).value_or(static_cast<double>(max_positions));
 }
 
 void read_llama3(const ConfigFields& fields, const ConfigFields& rope, int64_t max_positions,
@@ -26,9 +35,9 @@ void read_llama3(const ConfigFields& fields, const ConfigFields& rope, int64_t m
   rope.require_known({"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
                       "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
   rotary.scaling = RotaryScaling::Llama3;
-  rotary.factor = rope.number("factor");
-  rotary.low_freq_factor = rope.number("low_freq_factor");
-  rotary.high_freq_factor = rope.number("high_freq_factor");
+  rotary.factor = rope.number("factor", kFactor);
+  rotary.low_freq_factor = rope.number("low_freq_factor", kFactor);
+  rotary.high_freq_factor = rope.number("high_freq_factor", kFactor);
   rotary.original_max_positions = original_positions(fields, rope, max_positions);
 }
 
@@ -40,15 +49,15 @@ void read_yarn(const ConfigFields& fields, const ConfigFields& rope, int64_t max
                       "attention_factor", "mscale", "mscale_all_dim"});
   rotary.scaling = RotaryScaling::Yarn;
   rotary.original_max_positions = original_positions(fields, rope, max_positions);
-  rotary.factor = rope.find_number("factor").value_or(static_cast<double>(max_positions) /
-                                                      rotary.original_max_positions);
-  rotary.beta_fast = rope.find_number("beta_fast").value_or(rotary.beta_fast);
-  rotary.beta_slow = rope.find_number("beta_slow").value_or(rotary.beta_slow);
+  rotary.factor = rope.find_number("factor", kFactor)
+                      .value_or(static_cast<double>(max_positions) / rotary.original_max_positions);
+  rotary.beta_fast = rope.find_number("beta_fast", kFactor).value_or(rotary.beta_fast);
+  rotary.beta_slow = rope.find_number("beta_slow", kFactor).value_or(rotary.beta_slow);
   // Python reads null as false here, and as absent in the other fields.
   rotary.truncate = !rope.is_null("truncate") && rope.flag("truncate", true);
-  rotary.attention_factor = rope.find_number("attention_factor");
-  rotary.mscale = rope.find_number("mscale");
-  rotary.mscale_all_dim = rope.find_number("mscale_all_dim");
+  rotary.attention_factor = rope.find_number("attention_factor", kFactor);
+  rotary.mscale = rope.find_number("mscale", kScale);
+  rotary.mscale_all_dim = rope.find_number("mscale_all_dim", kScale);
 }
 
 void read_scaling(const ConfigFields& fields, const ConfigFields& rope, int64_t max_positions,
@@ -71,8 +80,8 @@ void require_whole_heads(const ConfigFields& fields) {
 /// The field among the rope parameters counts before the one outside.
 double read_theta(const ConfigFields& fields, const std::optional<ConfigFields>& rope) {
   constexpr std::string_view kName = "rope_theta";
-  if (rope && (rope->has(kName) || rope->is_null(kName))) return rope->number(kName, 0);
-  return fields.number(kName, kDefaultTheta);
+  if (rope && (rope->has(kName) || rope->is_null(kName))) return rope->number(kName, 0, kTheta);
+  return fields.number(kName, kDefaultTheta, kTheta);
 }
 
 }  // namespace

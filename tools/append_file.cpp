@@ -51,7 +51,7 @@ void AppendFile::open() {
   do {
     if (descriptor_ >= 0) ::close(descriptor_);
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (descriptor_ < 0) throw IoError("cannot open " + what_, path_, errno);
+    if (descriptor_ < 0) throw InputError("cannot open " + what_, path_, errno);
     lock();
   } while (!has_path());  // another run renamed the file before this one locked it
   if (!exists) sync_folder(folder_of(path_));

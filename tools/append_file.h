@@ -3,7 +3,8 @@
 // A regular file is locked, so that two runs never write to one file. A device or a FIFO is written
 // and not locked. A new file is synced to its folder, and removed if nothing was written to it.
 //
-// Not thread-safe. Errors: IoError; ConfigError if another run has the lock.
+// Not thread-safe. Errors: InputError if the file cannot be opened; IoError later; ConfigError if
+// another run has the lock.
 #pragma once
 
 #include <cstdint>

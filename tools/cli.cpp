@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <set>
+#include <span>
 #include <system_error>
 
 #include "device/errors.h"
@@ -75,6 +76,29 @@ std::string suggestion(const CLI::App& app, std::string_view name) {
   return nearest.empty() ? "" : fmt::format("; did you mean --{}?", nearest);
 }
 
+const CLI::Option* flag_in(const CLI::App& app, const std::string& argument) {
+  return app.get_option_no_throw(argument.substr(0, argument.find('=')));
+}
+
+/// Refuses a flag that needs a value and has none, and an empty value where a flag may have none.
+/// `arguments` begin with the flag. A value may begin with --, but it is not a flag of the command.
+void check_value(const CLI::App& app, const CLI::Option& option, const std::string& flag,
+                 std::span<const std::string> arguments) {
+  const std::string& first = arguments.front();
+  const bool has_equals = first.size() > flag.size();
+  const bool has_next = arguments.size() > 1 && flag_in(app, arguments[1]) == nullptr;
+  if (option.get_items_expected_min() > 0 && !has_equals && !has_next) {
+    throw ConfigError(
+        fmt::format("{}: its value is missing: {} {}", flag, flag, option.get_option_text()));
+  }
+  if (option.get_items_expected_min() > 0 || option.get_items_expected_max() == 0) return;
+  const bool is_empty =
+      has_equals ? first.size() == flag.size() + 1 : has_next && arguments[1].empty();
+  if (is_empty) {
+    throw_bad_value(flag, "", fmt::format("a path, or {} without a value", flag));
+  }
+}
+
 /// Reports unknown and repeated flags by name. CLI11's own messages do not name them.
 void check_flags(const CLI::App& app, const std::vector<std::string>& arguments) {
   std::set<const CLI::Option*> given;
@@ -84,12 +108,14 @@ void check_flags(const CLI::App& app, const std::vector<std::string>& arguments)
     const std::string flag = arguments[i].substr(0, end);
     const CLI::Option* const option = app.get_option_no_throw(flag);
     if (option == nullptr) {
-      throw ConfigError(fmt::format("{} is not a flag of '{}'{}", flag, app.get_name(),
-                                    suggestion(app, flag.substr(2))));
+      throw UnknownFlag(fmt::format("{} is not a flag of '{}'{}", flag, app.get_name(),
+                                    suggestion(app, flag.substr(2))),
+                        flag.substr(2));
     }
     if (option->get_items_expected_max() == 1 && !given.insert(option).second) {
       throw ConfigError(flag + " is given twice");
     }
+    check_value(app, *option, flag, std::span(arguments).subspan(i));
     if (end == flag.npos) i += static_cast<size_t>(option->get_items_expected_min());  // its values
   }
 }

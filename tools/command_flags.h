@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "device/errors.h"
+
 namespace ebb {
 
 struct Flag {
@@ -42,6 +44,13 @@ bool takes_path(std::string_view placeholder);
 
 /// Is the flag, or another flag that cannot be given beside it, among the given flags?
 bool gives_way(std::string_view name, const std::vector<FlagValue>& given);
+
+/// A flag, or a key of --config, that the command does not have.
+struct UnknownFlag : ConfigError {
+  UnknownFlag(const std::string& message, std::string_view flag)
+      : ConfigError(message), name(flag) {}
+  std::string name;  ///< without dashes
+};
 
 /// parse_arguments() throws this when a command has only the argument kAskForFlags.
 struct FlagsAsked {

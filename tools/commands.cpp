@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -73,12 +74,14 @@ bool is_of_thread(const std::exception& error) {
 }
 
 std::string no_thread_text(const std::exception& error) {
+  const std::string addresses = address_limit_text();
   rlimit limit = {};
   const bool is_limited = ::getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   return fmt::format(
       "cannot start a thread: {}; give a smaller --threads, or raise the limit of threads (ulimit "
-      "-u is {}; a cgroup may have a lower pids.max)",
-      error.what(), is_limited ? fmt::to_string(limit.rlim_cur) : "unlimited");
+      "-u is {}; a cgroup may have a lower pids.max){}",
+      error.what(), is_limited ? fmt::to_string(limit.rlim_cur) : "unlimited",
+      addresses.empty() ? "" : "; the stack of a thread needs addresses, and " + addresses);
 }
 
 /// Every command with its flags, as its --help shows them.
@@ -96,6 +99,19 @@ std::vector<CommandFlags> described_commands() {
   return all;
 }
 
+/// "; it is a flag of `ebb train`" if other commands have the flag.
+std::string owners_text(const std::string& flag) {
+  std::string owners;
+  for (const CommandFlags& command : described_commands()) {
+    const auto has_name = [&](const Flag& f) {
+      return std::ranges::count(f.names, "--" + flag) > 0;
+    };
+    if (!std::ranges::any_of(command.flags, has_name)) continue;
+    owners += fmt::format("{}`ebb {}`", owners.empty() ? "" : ", ", command.name);
+  }
+  return owners.empty() ? "" : "; it is a flag of " + owners;
+}
+
 int dispatch(std::vector<std::string> arguments) {
   if (arguments.empty()) return report_usage("a command is missing");
   const std::string name = arguments.front();
@@ -107,7 +123,11 @@ int dispatch(std::vector<std::string> arguments) {
   for (const Command& command : kCommands) {
     if (command.name != name) continue;
     arguments.erase(arguments.begin());
-    return command.run(std::move(arguments));
+    try {
+      return command.run(std::move(arguments));
+    } catch (const UnknownFlag& error) {
+      throw ConfigError(error.what() + owners_text(error.name));
+    }
   }
   return report_usage(fmt::format("unknown command '{}'", name));
 }
@@ -133,8 +153,9 @@ int run_and_report(std::vector<std::string> arguments, int& stdout_error) {
       stdout_error = system->code().value();  // fmt's message names no file
       return kExitFailed;
     }
-    return report(is_of_thread(error) ? no_thread_text(error) : printable(error.what()),
-                  kExitFailed);
+    if (!is_of_thread(error)) return report(printable(error.what()), kExitFailed);
+    return report(no_thread_text(error),
+                  address_limit_text().empty() ? kExitFailed : kExitDoesNotFit);
   }
 }
 

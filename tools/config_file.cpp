@@ -33,13 +33,13 @@
 
 #include "device/errors.h"
 #include "tools/nearest_name.h"
+#include "tools/printable.h"
 
 namespace ebb {
 namespace {
 
 constexpr size_t kLargestFile = size_t{16} << 20;
-constexpr size_t kLongestName = 64;    // in suggestions
-constexpr size_t kLongestQuote = 100;  // of the file, in messages
+constexpr size_t kLongestName = 64;  // in suggestions
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr int kMostParts = 8;  // of a key with dots
 
@@ -62,13 +62,8 @@ std::string escaped(std::string_view text, std::string_view others = "") {
   return result;
 }
 
-/// The text for a message: escaped, and cut between two characters if it is long.
-std::string shown(std::string_view text) {
-  if (text.size() <= kLongestQuote) return escaped(text);
-  size_t end = kLongestQuote;
-  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
-  return escaped(text.substr(0, end)) + "...";
-}
+/// The text for a message.
+std::string shown(std::string_view text) { return escaped(shortened(text)); }
 
 std::string place_of(std::string_view path, const toml::source_position& at) {
   return fmt::format("--config {}:{}:{}", escaped(path), at.line, at.column);
@@ -131,8 +126,13 @@ toml::table parse(std::string_view path, std::string_view text) {
   try {
     return toml::parse(text);
   } catch (const toml::parse_error& error) {
-    throw ConfigError(fmt::format("{}: not TOML 1.0: {}", place_of(path, error.source().begin),
-                                  shown(error.description())));
+    const bool is_both =
+        error.description().find("cannot redefine existing string") != std::string_view::npos ||
+        error.description().find("cannot redefine existing array") != std::string_view::npos;
+    throw ConfigError(fmt::format(
+        "{}: not TOML 1.0: {}{}", place_of(path, error.source().begin), shown(error.description()),
+        is_both ? "; if the table is a group of --help, begin its name with a capital letter"
+                : ""));
   }
 }
 
@@ -180,11 +180,36 @@ std::string_view kind_of(const toml::node& value) {
   }
 }
 
+/// The rest of the file from a position. toml++ counts columns in characters.
+std::string_view text_at(std::string_view file, const toml::source_position& at) {
+  if (file.starts_with(kByteOrderMark)) file.remove_prefix(kByteOrderMark.size());
+  for (toml::source_index line = 1; line < at.line && !file.empty(); ++line) {
+    file.remove_prefix(std::min(file.find('\n'), file.size() - 1) + 1);
+  }
+  toml::source_index column = 1;
+  size_t bytes = 0;
+  for (; bytes < file.size() && column < at.column; ++column) {
+    do ++bytes;
+    while (bytes < file.size() && (file[bytes] & 0xC0) == 0x80);
+  }
+  return file.substr(bytes);
+}
+
+/// A number as the file has it, without "+" and "_". So a whole number in this form ("2.0") is
+/// refused where a flag takes whole numbers, and a number that fp64 rounds is shown as given.
+std::string real_text(const toml::value<double>& number, std::string_view file) {
+  const std::string_view rest = text_at(file, number.source().begin);
+  std::string text(rest.substr(0, rest.find_first_not_of("+-_.0123456789eEinfa")));
+  std::erase(text, '_');
+  if (text.starts_with('+')) text.erase(0, 1);
+  return text;
+}
+
 /// Nothing if the value is neither a string nor a number.
-std::optional<std::string> text_of(const toml::node& value) {
+std::optional<std::string> text_of(const toml::node& value, std::string_view file) {
   if (const auto* text = value.as_string()) return text->get();
   if (const auto* whole = value.as_integer()) return fmt::format("{}", whole->get());
-  if (const auto* real = value.as_floating_point()) return fmt::format("{}", real->get());
+  if (const auto* real = value.as_floating_point()) return real_text(*real, file);
   return std::nullopt;
 }
 
@@ -232,7 +257,8 @@ std::vector<std::string> groups_of(std::span<const Flag> flags) {
 
 class Reader {
  public:
-  Reader(std::string_view path, std::span<const Flag> flags) : path_(path), flags_(flags) {}
+  Reader(std::string_view path, std::string_view text, std::span<const Flag> flags)
+      : path_(path), text_(text), flags_(flags) {}
 
   std::vector<ConfigValue> read(const toml::table& root) {
     for (const auto& [key, value] : root) {
@@ -275,7 +301,10 @@ class Reader {
         if (is_for_command_line(other)) continue;
         for (const std::string& dashed : other.names) names.push_back(without_dashes(dashed));
       }
-      refuse(*entry.key, fmt::format("unknown key '{}'{}", shown(name), suggestion(name, names)));
+      throw UnknownFlag(
+          fmt::format("{}: unknown key '{}'{}", place_of(path_, entry.key->source().begin),
+                      shown(name), suggestion(name, names)),
+          name);
     }
     if (is_for_command_line(*flag)) {
       refuse(*entry.key, fmt::format("--{} is allowed only on the command line", name));
@@ -313,6 +342,11 @@ class Reader {
       return result;
     }
     result.values = {checked_text(entry, value, allowed_by(flag))};
+    if (flag.takes == Flag::Takes::Perhaps && result.values.front().empty()) {
+      refuse(*entry.key, fmt::format("'{}' is empty: allowed is a path, or true to give the flag "
+                                     "without a value",
+                                     entry.key->str()));
+    }
     return result;
   }
 
@@ -329,7 +363,7 @@ class Reader {
 
   std::string checked_text(const Entry& entry, const toml::node& value,
                            std::string_view allowed) const {
-    std::optional<std::string> text = text_of(value);
+    std::optional<std::string> text = text_of(value, text_);
     if (!text) refuse_value(entry, value, allowed);
     if (text->find('\0') != text->npos) {
       refuse(*entry.key, fmt::format("'{}' contains the character U+0000, which no value of a flag "
@@ -347,7 +381,7 @@ class Reader {
                        list && list->empty() ? "an empty array" : kind_of(value), allowed));
   }
 
-  std::string_view path_;
+  std::string_view path_, text_;
   std::span<const Flag> flags_;
   std::set<const Flag*> given_;
 };
@@ -402,7 +436,7 @@ std::string canonical(std::string_view text) {
 
 std::vector<ConfigValue> read_config_text(std::string_view path, std::string_view text,
                                           std::span<const Flag> flags) {
-  return Reader(path, flags).read(parse(path, text));
+  return Reader(path, text, flags).read(parse(path, text));
 }
 
 std::vector<ConfigValue> read_config_file(const std::string& path, std::span<const Flag> flags) {

@@ -27,8 +27,8 @@ struct ConfigValue {
 };
 
 /// The values of `text` in their order. `flags` are those of the command, with its groups; `path`
-/// is only named in messages. Integers are converted to decimal, and other numbers to the shortest
-/// text that gives the same double. A flag without a value is "true", or absent if it is false.
+/// is only named in messages. Integers are converted to decimal; other numbers have the text of
+/// the file, without "+" and "_". A flag without a value is "true", or absent if it is false.
 /// Refused are: what is not TOML; unknown keys and tables; a flag that is given twice, by any of
 /// its names; --help and --config; values of another type than the flag takes.
 std::vector<ConfigValue> read_config_text(std::string_view path, std::string_view text,

@@ -3,24 +3,22 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cmath>
+#include <climits>
+
+#include "tools/printable.h"
 
 namespace ebb {
 namespace {
 
 std::string describe(const RealRange& range) {
-  std::string text =
-      fmt::format("a number {} {:g}", range.least_allowed ? "from" : "above", range.least);
-  if (range.most < RealRange{}.most) {
-    text += fmt::format(" {} {:g}", range.most_allowed ? "to" : "and below", range.most);
-  }
-  return text;
+  const bool names_zero = range.zero_allowed && range.least > 0;
+  return fmt::format("{}a number from {} to {}", names_zero ? "0, or " : "", range.least,
+                     range.most);
 }
 
 bool contains(const RealRange& range, double value) {
-  const bool above = range.least_allowed ? value >= range.least : value > range.least;
-  const bool below = range.most_allowed ? value <= range.most : value < range.most;
-  return above && below;  // both false for NaN
+  if (value == 0 && range.zero_allowed) return true;
+  return value >= range.least && value <= range.most;  // both false for NaN
 }
 
 template <class T>
@@ -32,7 +30,7 @@ bool parse_whole_text(std::string_view text, T& value) {
 }  // namespace
 
 void throw_bad_value(std::string_view flag, std::string_view value, std::string_view allowed) {
-  throw ConfigError(fmt::format("{} '{}': allowed is {}", flag, value, allowed));
+  throw ConfigError(fmt::format("{} '{}': allowed is {}", flag, shortened(value), allowed));
 }
 
 void throw_bad_choice(std::string_view flag, std::string_view text, std::string_view choices) {
@@ -42,8 +40,7 @@ void throw_bad_choice(std::string_view flag, std::string_view text, std::string_
 uint64_t whole_value(std::string_view flag, std::string_view text, uint64_t least, uint64_t most) {
   uint64_t value = 0;
   if (parse_whole_text(text, value) && value >= least && value <= most) return value;
-  const std::string upper = most < INT64_MAX ? fmt::format(" to {}", most) : "";
-  throw_bad_value(flag, text, fmt::format("a whole number from {}{}", least, upper));
+  throw_bad_value(flag, text, fmt::format("a whole number from {} to {}", least, most));
 }
 
 double real_value(std::string_view flag, std::string_view text, const RealRange& range) {
@@ -54,6 +51,9 @@ double real_value(std::string_view flag, std::string_view text, const RealRange&
 
 std::string path_value(std::string_view flag, std::string_view text, const char* home) {
   if (text.empty()) throw_bad_value(flag, text, "the path of a file or folder");
+  if (text.size() >= PATH_MAX) {
+    throw_bad_value(flag, text, fmt::format("a path of fewer than {} bytes", PATH_MAX));
+  }
   if (!text.starts_with('~')) return std::string(text);
   const std::string_view rest = text.substr(1);
   if (!rest.empty() && rest.front() != '/') {
@@ -70,7 +70,8 @@ std::string path_value(std::string_view flag, std::string_view text, const char*
 size_t size_value(std::string_view flag, std::string_view text) {
   const auto bytes = parse_size(text);
   if (bytes && *bytes > 0) return *bytes;
-  throw_bad_value(flag, text, fmt::format("{}, above 0", kSizeSyntax));
+  throw_bad_value(flag, text,
+                  fmt::format("{}, above 0 and below {}TiB", kSizeSyntax, kSizeLimitTiB));
 }
 
 LinkRates link_value(std::string_view flag, std::string_view text) {

@@ -15,7 +15,7 @@
 
 namespace ebb {
 
-/// "--steps '-5': allowed is a whole number from 1".
+/// "--steps '-5': allowed is a whole number from 1 to 9". A long value is shortened.
 [[noreturn]] void throw_bad_value(std::string_view flag, std::string_view value,
                                   std::string_view allowed);
 
@@ -23,12 +23,13 @@ namespace ebb {
 uint64_t whole_value(std::string_view flag, std::string_view text, uint64_t least,
                      uint64_t most = INT64_MAX);
 
-/// The real numbers that a flag allows. Never NaN, never infinite.
+/// The real numbers that a flag allows. Never NaN, never infinite. The kernels use them in fp32 and
+/// treat denormal numbers as 0, so the defaults leave a margin to the limits of fp32 (1.2e-38 and
+/// 3.4e38): a product with a scale is not 0 or infinite either.
 struct RealRange {
-  double least = 0;
+  double least = 1e-30;
   double most = 1e30;
-  bool least_allowed = true;
-  bool most_allowed = true;
+  bool zero_allowed = false;
 };
 double real_value(std::string_view flag, std::string_view text, const RealRange& range);
 

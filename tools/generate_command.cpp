@@ -20,8 +20,8 @@
 namespace ebb {
 namespace {
 
-constexpr RealRange kNotNegative{.least = 0};
-constexpr RealRange kShare{.least = 0, .most = 1, .least_allowed = false};
+constexpr RealRange kNotNegative{.zero_allowed = true};
+constexpr RealRange kShare{.most = 1};
 
 struct GenerateOptions {
   TrainOptions run;

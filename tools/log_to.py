@@ -16,7 +16,7 @@ import pathlib
 import sys
 import time
 
-from script_errors import InputError, Parser, import_package, open_file, run, say
+from script_errors import InputError, Parser, import_package, one_line, open_file, run, say
 
 # Names under which the fields of a line are shown. Other numbers are shown under "other/".
 NAMES = {
@@ -68,7 +68,7 @@ class Print:
 
     def step(self, step, scalars):
         values = " ".join(f"{name}={value:.6g}" for name, value in scalars.items())
-        print(f"step {step} {values}", file=self.out, flush=True)
+        print(f"step {step} {one_line(values)}", file=self.out, flush=True)
 
     def end(self, record):
         print(f"end {json.dumps(record)}", file=self.out, flush=True)
@@ -264,6 +264,8 @@ def main(arguments):
             feed.follow(options.poll)
     finally:
         feed.sink.close()
+    if feed.last_step == 0 and not feed.ended:
+        raise InputError(f"{log.path} has no complete line of a step; give the file of `ebb train --log`")
     if log.is_incomplete:
         say("log_to.py", "notice", f"{log.path}: the last line is incomplete and was left out")
     return 0

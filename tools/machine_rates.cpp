@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +11,7 @@
 #include "system/thread_team.h"
 #include "tools/kept_file.h"
 #include "tools/machine.h"
+#include "tools/size_parse.h"
 
 namespace ebb {
 namespace {
@@ -20,17 +20,19 @@ namespace {
 /// measured again.
 constexpr int kVersion = 5;
 
-constexpr RateField kFields[] = {{"flops_per_s", &Machine::flops_per_s},
-                                 {"attention_flops_per_s", &Machine::attention_flops_per_s},
-                                 {"kernel_s", &Machine::kernel_s, true},
-                                 {"vector_flops_per_s", &Machine::vector_flops_per_s},
-                                 {"device_bytes_per_s", &Machine::device_bytes_per_s},
-                                 {"load_bytes_per_s", &Machine::load_bytes_per_s},
-                                 {"store_bytes_per_s", &Machine::store_bytes_per_s},
-                                 {"update_bytes_per_s", &Machine::update_bytes_per_s},
-                                 {"copy_bytes_per_s", &Machine::copy_bytes_per_s, true}};
+constexpr RateField rate(const char* name, double Machine::*member, bool may_be_0 = false) {
+  return {name, member, may_be_0, kLeastRate, kMostRate};
+}
 
-bool is_rate(double value) { return std::isfinite(value) && value > 0; }
+constexpr RateField kFields[] = {rate("flops_per_s", &Machine::flops_per_s),
+                                 rate("attention_flops_per_s", &Machine::attention_flops_per_s),
+                                 {"kernel_s", &Machine::kernel_s, true, 0, 1e3},
+                                 rate("vector_flops_per_s", &Machine::vector_flops_per_s),
+                                 rate("device_bytes_per_s", &Machine::device_bytes_per_s),
+                                 rate("load_bytes_per_s", &Machine::load_bytes_per_s),
+                                 rate("store_bytes_per_s", &Machine::store_bytes_per_s),
+                                 rate("update_bytes_per_s", &Machine::update_bytes_per_s),
+                                 rate("copy_bytes_per_s", &Machine::copy_bytes_per_s, true)};
 
 /// The rates of an emulated link and of emulated compute replace the measured ones.
 Machine as_emulated(Machine machine, const DeviceOptions& options) {
@@ -46,6 +48,15 @@ Machine as_emulated(Machine machine, const DeviceOptions& options) {
 }
 
 }  // namespace
+
+bool RateField::allows(double value) const {
+  return (may_be_0 && value == 0) || (value >= least && value <= most);
+}
+
+std::string RateField::range() const {
+  return fmt::format("{}a number from {} to {}", may_be_0 && least > 0 ? "0, or " : "", least,
+                     most);
+}
 
 std::span<const RateField> rate_fields() { return kFields; }
 
@@ -91,10 +102,7 @@ std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& 
     const auto at = json.find(field.name);
     if (at == json.end() || !at->is_number()) return std::nullopt;
     machine.*field.member = at->get<double>();
-    const double rate = machine.*field.member;
-    if (!is_rate(rate) && !(field.may_be_0 && rate == 0)) {
-      return std::nullopt;
-    }
+    if (!field.allows(machine.*field.member)) return std::nullopt;
   }
   const auto shared = json.find("shared_cores");
   if (shared == json.end() || !shared->is_boolean()) return std::nullopt;

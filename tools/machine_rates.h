@@ -22,6 +22,12 @@ struct RateField {
   const char* name;
   double Machine::*member;
   bool may_be_0 = false;  ///< 0: there is no such limit, or it is unknown
+  double least = 0, most = 0;
+
+  /// Is the value in the range in which a plan can compute with it? False for NaN.
+  bool allows(double value) const;
+  /// "a number from 1000 to 1e+21", or 0 beside it.
+  std::string range() const;
 };
 std::span<const RateField> rate_fields();
 

@@ -12,6 +12,7 @@
 #include "cpu_adam/adamw.h"
 #include "device/kernels.h"
 #include "device/sim/sim_device.h"
+#include "system/cores.h"
 #include "system/thread_team.h"
 #include "tools/machine_rates.h"
 
@@ -323,6 +324,8 @@ Machine measure_machine(const DeviceOptions& options, DType weight_type, DType g
   DeviceOptions unbounded = options;
   unbounded.emulate_compute.reset();
   unbounded.memory_bytes = SIZE_MAX;
+  // More threads than cores compute no faster, but their measurement takes minutes.
+  unbounded.num_threads = std::min(options.num_threads, num_usable_cores());
   unbounded.pinned_bytes = SIZE_MAX;  // this limit belongs to the run, not to the machine
   unbounded.load_bytes_per_s = unbounded.store_bytes_per_s = 0;
   return Measurement(unbounded, weight_type, gradient_type).run();

@@ -23,11 +23,25 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// Names of other programs that are not similar to Ebb's.
+constexpr std::string_view kNamesElsewhere[][2] = {
+    {"learning-rate", "lr"},
+    {"max-steps", "steps"},
+    {"num-train-epochs", "epochs"},
+    {"num-epochs", "epochs"},
+    {"per-device-train-batch-size", "micro-batch-size"},
+    {"gradient-accumulation-steps", "gradient-accumulation"},
+    {"lr-scheduler-type", "lr-schedule"},
+    {"output-dir", "save"}};
+
 }  // namespace
 
 std::string nearest_name(std::string_view name, std::span<const std::string> names) {
   std::string meant(name);
   std::ranges::replace(meant, '_', '-');
+  for (const auto& [elsewhere, here] : kNamesElsewhere) {
+    if (meant == elsewhere && std::ranges::count(names, here) > 0) return std::string(here);
+  }
   size_t least = 1 + meant.size() / 5;  // one error, and one more for every five letters
   std::string nearest;
   for (const std::string& other : names) {

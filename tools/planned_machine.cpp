@@ -43,17 +43,12 @@ class Reader {
     return at->get<std::string>();
   }
 
-  /// A number above 0. If `may_be_0`, 0 and a missing field are accepted too.
-  double number(const char* field, bool may_be_0) const {
-    const auto at = json_.find(field);
-    if (at == json_.end() && may_be_0) return 0;
-    if (at == json_.end() || !at->is_number()) refuse(field, "must be a number");
-    const double value = at->get<double>();
-    if (value < 0 || value > 1e30 || (value == 0 && !may_be_0)) {
-      refuse(field, fmt::format("is {:g}: it must be {}", value,
-                                may_be_0 ? "at least 0" : "greater than 0"));
-    }
-    return value;
+  /// A field that may be 0 may also be missing.
+  double rate(const RateField& field) const {
+    if (field.may_be_0 && !json_.contains(field.name)) return 0;
+    const double value = number(field.name);
+    if (field.allows(value)) return value;
+    refuse(field.name, fmt::format("is {}: it must be {}", value, field.range()));
   }
 
   size_t bytes(const char* field) const { return static_cast<size_t>(whole(field, kMostBytes)); }
@@ -85,12 +80,15 @@ class Reader {
  private:
   /// A whole number from 1 to `most`.
   double whole(const char* field, double most) const {
-    const double value = number(field, false);
-    if (value != std::floor(value) || value > most) {
-      refuse(field,
-             fmt::format("is {:.17g}: it must be a whole number up to {:.17g}", value, most));
-    }
-    return value;
+    const double value = number(field);
+    if (value >= 1 && value == std::floor(value) && value <= most) return value;
+    refuse(field,
+           fmt::format("is {:.17g}: it must be a whole number from 1 to {:.17g}", value, most));
+  }
+  double number(const char* field) const {
+    const auto at = json_.find(field);
+    if (at == json_.end() || !at->is_number()) refuse(field, "must be a number");
+    return at->get<double>();
   }
   [[noreturn]] void refuse(std::string_view field, std::string_view what) const {
     throw FormatError(path_, 0, fmt::format("the field '{}' of a machine {}", field, what));
@@ -108,7 +106,7 @@ PlannedMachine machine_of(const Json& json, const std::string& path) {
                          .device_memory_bytes = reader.bytes("device_memory_bytes"),
                          .host_memory_bytes = reader.bytes("host_memory_bytes")};
   for (const RateField& field : rate_fields()) {
-    machine.rates.*field.member = reader.number(field.name, field.may_be_0);
+    machine.rates.*field.member = reader.rate(field);
   }
   machine.rates.shared_cores = reader.flag("shared_cores");
   machine.num_threads = reader.count("num_threads");

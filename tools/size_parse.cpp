@@ -11,7 +11,7 @@
 namespace ebb {
 namespace {
 
-constexpr double kLargestSize = 0x1p63;
+constexpr double kSizeLimit = static_cast<double>(kSizeLimitTiB) * 0x1p40;
 
 constexpr std::pair<std::string_view, double> kUnits[] = {
     {"", 1},      {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},
@@ -35,16 +35,22 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// Parses a number with a unit as a real number.
-std::optional<double> parse_amount(std::string_view text, Units units = kUnits) {
+struct Amount {
+  std::string_view digits;  ///< "1.5"
+  double number, unit;
+};
+
+/// Parses a number with a unit.
+std::optional<Amount> parse_amount(std::string_view text, Units units = kUnits) {
   text = trimmed(text);
   double number = 0;
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
-  const auto unit = unit_of(trimmed(text.substr(static_cast<size_t>(end - text.data()))), units);
+  const auto length = static_cast<size_t>(end - text.data());
+  const auto unit = unit_of(trimmed(text.substr(length)), units);
   if (!unit) return std::nullopt;
-  return number * *unit;
+  return Amount{text.substr(0, length), number, *unit};
 }
 
 /// Parses plain digits exactly, which a double cannot always represent.
@@ -52,24 +58,27 @@ std::optional<size_t> parse_digits(std::string_view text) {
   uint64_t bytes = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return static_cast<double>(bytes) < kLargestSize ? std::optional<size_t>(bytes) : std::nullopt;
+  return bytes >> 40 < kSizeLimitTiB ? std::optional<size_t>(bytes) : std::nullopt;
 }
 
 std::optional<double> parse_rate(std::string_view text, Units units = kUnits) {
   text = trimmed(text);
   if (!text.ends_with("/s")) return std::nullopt;
   text.remove_suffix(2);
-  const auto rate = parse_amount(text, units);
-  return rate && *rate > 0 ? rate : std::nullopt;
+  const auto amount = parse_amount(text, units);
+  if (!amount) return std::nullopt;
+  const double rate = amount->number * amount->unit;
+  return rate >= kLeastRate && rate <= kMostRate ? std::optional(rate) : std::nullopt;
 }
 
 }  // namespace
 
 std::optional<size_t> parse_size(std::string_view text) {
-  if (const auto exact = parse_digits(trimmed(text))) return exact;
-  const auto bytes = parse_amount(text);
-  if (!bytes || *bytes >= kLargestSize) return std::nullopt;
-  return static_cast<size_t>(*bytes);
+  const auto amount = parse_amount(text);
+  if (!amount) return std::nullopt;
+  if (amount->unit == 1) return parse_digits(amount->digits);
+  const double bytes = amount->number * amount->unit;
+  return bytes < kSizeLimit ? std::optional(static_cast<size_t>(bytes)) : std::nullopt;
 }
 
 std::string format_count(uint64_t count) {

@@ -17,9 +17,10 @@ namespace ebb {
 
 inline constexpr std::string_view kSizeSyntax = "a size like 256MiB, 1.5GiB, 16GB or plain bytes";
 inline constexpr std::string_view kEmulateComputeSyntax =
-    "a rate like 100TFLOP/s, above 0, or two, of arithmetic and of memory: 100TFLOP/s,2TB/s";
+    "a rate like 100TFLOP/s, or two, of arithmetic and of memory: 100TFLOP/s,2TB/s; from 1kFLOP/s "
+    "and 1kB/s to 1e21";
 inline constexpr std::string_view kLinkSyntax =
-    "a rate like 12GB/s, or two, up and down: 12GB/s,6GB/s";
+    "a rate like 12GB/s, or two, up and down: 12GB/s,6GB/s; from 1kB/s to 1e21 B/s";
 
 /// "124.4 M"
 std::string format_count(uint64_t count);
@@ -27,14 +28,18 @@ std::string format_count(uint64_t count);
 /// A size as flags accept it, rounded up to whole MiB: "24MiB".
 std::string flag_size(size_t bytes);
 
-/// Returns whole bytes, rounded down. nullopt for 2^63 bytes or more.
+/// The least number of TiB that is no size: 2^63 bytes.
+inline constexpr size_t kSizeLimitTiB = size_t{1} << 23;
+/// Returns whole bytes; with a unit above B, rounded down. nullopt for kSizeLimitTiB or more.
 [[nodiscard]] std::optional<size_t> parse_size(std::string_view text);
 
 struct LinkRates {
   double load_bytes_per_s = 0;
   double store_bytes_per_s = 0;
 };
-/// Both rates must be positive. One rate applies to both directions.
+/// Rates per second that a machine can have. Outside of them, times overflow or become 0.
+inline constexpr double kLeastRate = 1e3, kMostRate = 1e21;
+/// One rate applies to both directions.
 [[nodiscard]] std::optional<LinkRates> parse_link(std::string_view text);
 
 /// A rate in FLOP/s with prefix k, M, G, T or P; after a comma, the rate of memory in bytes/s.

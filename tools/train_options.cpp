@@ -51,10 +51,14 @@ constexpr Choice<ActivationPlacement> kActivations[] = {{"device", ActivationPla
 
 constexpr uint64_t kMaxLayers = 1'000'000;
 
-constexpr RealRange kPositive{.least = 0, .least_allowed = false};
-constexpr RealRange kNotNegative{.least = 0};
-constexpr RealRange kRatio{.least = 0, .most = 1};
-constexpr RealRange kBelowOne{.least = 0, .most = 1, .most_allowed = false};
+constexpr RealRange kPositive{};
+constexpr RealRange kNotNegative{.zero_allowed = true};
+constexpr RealRange kMinLearningRate{.least = 1e-31, .zero_allowed = true};  // the default is lr/10
+constexpr RealRange kRatio{.least = 0, .most = 1, .zero_allowed = true};
+constexpr RealRange kBelowOne{.most = 0.9999999, .zero_allowed = true};  // below 1 also in fp32
+// The root of the least variance that fp32 has is 1e-19. A smaller epsilon would be lost beside any
+// variance, and momenta whose squares become 0 would be divided by it alone.
+constexpr RealRange kEpsilon{.least = 1e-20};
 // The largest size of a shape: far beyond any machine, but products still fit into 64 bits.
 constexpr uint64_t kLargestShape = uint64_t{1} << 20;
 
@@ -103,6 +107,14 @@ Setter path(std::string& target) {
   };
 }
 
+/// Refuses an empty name, which usually comes from a shell variable that is not set.
+Setter preset_name(std::string& target) {
+  return [&target](std::string_view flag, std::string_view text) {
+    if (text.empty()) throw_bad_value(flag, text, "the name of a preset (`ebb models` lists them)");
+    target = std::string(text);
+  };
+}
+
 template <class T>
 Setter text(T& target) {
   return [&target](std::string_view, std::string_view value) { target = std::string(value); };
@@ -111,7 +123,7 @@ Setter text(T& target) {
 void add_model_flags(FlagGroup group, TrainOptions& o) {
   group.add("--preset", "NAME",
             "a predefined model with random weights; `ebb models` lists the presets",
-            text(o.preset));
+            preset_name(o.preset));
   group.add("--model", "DIR",
             "a Hugging Face folder (config.json and *.safetensors), or a hub id found in the local "
             "cache",
@@ -196,7 +208,7 @@ void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
   group.add("--lr", "X [3e-4; loaded weights: 1e-5]", "peak learning rate",
             real(o.learning_rate, kPositive));
   group.add("--min-lr", "X [lr/10; loaded weights: 0]", "learning rate at the end of the schedule",
-            real(o.min_learning_rate, kNotNegative));
+            real(o.min_learning_rate, kMinLearningRate));
   group.add("--warmup-steps", "N [0]", "first steps, in which the learning rate rises",
             whole(o.warmup_steps, 0));
   group.add("--warmup-ratio", "R", "warmup steps as a share of all steps",
@@ -209,7 +221,7 @@ void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
   group.add("--beta1", "X [0.9]", "AdamW's decay of the momentum", real(o.beta1, kBelowOne));
   group.add("--beta2", "X [0.95]", "AdamW's decay of the variance", real(o.beta2, kBelowOne));
   group.add("--epsilon", "X [1e-8]", "AdamW's epsilon, added to the denominator",
-            real(o.epsilon, kPositive));
+            real(o.epsilon, kEpsilon));
   add_clip_flag(group, o);
   group.add("--dropout", "P [0]",
             "probability of dropout in training, where the architecture has dropout",
@@ -329,8 +341,8 @@ void validate_optimizer(const TrainOptions& o) {
           fmt::format("--warmup-steps {} and --warmup-ratio {:g} exclude each other: give one",
                       o.warmup_steps.value_or(0), o.warmup_ratio.value_or(0)));
   if (o.final_learning_rate() > o.peak_learning_rate()) {
-    throw_bad_value("--min-lr", fmt::format("{:g}", o.final_learning_rate()),
-                    fmt::format("a number from 0 to --lr {:g}", o.peak_learning_rate()));
+    throw_bad_value("--min-lr", fmt::to_string(o.final_learning_rate()),
+                    fmt::format("a number from 0 to --lr {}", o.peak_learning_rate()));
   }
 }
 
@@ -351,7 +363,7 @@ void validate_types(const TrainOptions& o) {
 void validate_chunk_size(const TrainOptions& o) {
   const size_t piece_bytes = kPieceElements * size_of(o.dtype);
   if (o.chunk_size % piece_bytes == 0) return;
-  throw_bad_value("--chunk-size", format_bytes(o.chunk_size),
+  throw_bad_value("--chunk-size", fmt::format("{} bytes", o.chunk_size),
                   fmt::format("a multiple of {} ({} elements of {}: the piece in which gradient "
                               "norms are summed)",
                               format_bytes(piece_bytes), kPieceElements, name_of(o.dtype)));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "device/errors.h"
+#include "system/cores.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"
 
@@ -104,6 +105,25 @@ void open_all_data(const TrainOptions& options, TrainSetup& setup) {
   append(setup.notices, evaluation_notices(options, *setup.data, *setup.eval_data));
   setup.eval_shape = evaluation_shape(options, *setup.eval_data, setup.shape);
   check_evaluation(setup);
+}
+
+/// Values that are possible and probably not meant.
+std::vector<std::string> flag_notices(const TrainOptions& options, const LearningRate& rate) {
+  std::vector<std::string> notices;
+  const auto cores = static_cast<uint64_t>(num_usable_cores());
+  if (options.threads > cores) {
+    notices.push_back(
+        fmt::format("--threads {}: this process may use {} cores, and more threads than cores "
+                    "make a run slower",
+                    options.threads, cores));
+  }
+  if (rate.warmup_steps > rate.num_steps) {
+    notices.push_back(
+        fmt::format("--warmup-steps {}: the run has {} steps, so the learning rate does not reach "
+                    "--lr {}",
+                    rate.warmup_steps, rate.num_steps, rate.peak));
+  }
+  return notices;
 }
 
 /// Emulated compute runs on the host, even if the machine has a GPU.
@@ -238,6 +258,7 @@ TrainSetup set_up(const TrainOptions& options, bool restores) {
   const auto length = static_cast<size_t>(setup.shape.length);
   setup.learning_rate = learning_rate(
       options, number_of_steps(options, setup.data->num_samples(length), setup.shape));
+  append(setup.notices, flag_notices(options, setup.learning_rate));
   return setup;
 }
 

@@ -44,7 +44,11 @@ DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_m
                      .tape = tape_options(options, training),
                      .inputs = inputs,
                      .loss_total = {base, DType::F64, {1}}},
-                    [&recorder](uint32_t k) { recorder.begin_micro_batch(k); });
+                    [&](uint32_t k) {
+                      // In horizontal order, micro-batch 0 has ended.
+                      if (k == 1) recorder.expect_micro_batches(num_micro_batches);
+                      recorder.begin_micro_batch(k);
+                    });
   DryRun result{.trace = {},
                 .order = recorder.first_use_order(),
                 .num_uses = recorder.num_uses(),

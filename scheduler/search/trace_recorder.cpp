@@ -21,6 +21,13 @@ constexpr size_t kMostActivationBytes = size_t{1} << 46;
 // call.
 constexpr size_t kMostCalls = size_t{1} << 22;
 
+[[noreturn]] void throw_too_many_calls() {
+  throw ConfigError(
+      fmt::format("a step or an evaluation has more than {} calls: use fewer micro-batches "
+                  "(--gradient-accumulation, --eval-batches), and a larger --micro-batch-size",
+                  kMostCalls));
+}
+
 }  // namespace
 
 TraceRecorder::TraceRecorder(Device& sim, const Parameters& parameters, DType weight_type)
@@ -35,14 +42,13 @@ TraceRecorder::TraceRecorder(Device& sim, const Parameters& parameters, DType we
   EBB_CHECK(sim.info().kind == DeviceKind::Sim, "a trace is recorded on the simulated device");
 }
 
+void TraceRecorder::expect_micro_batches(uint32_t count) const {
+  if (trace_.calls.size() * count > kMostCalls) throw_too_many_calls();
+}
+
 void TraceRecorder::begin_call(std::string_view name, Phase phase,
                                std::span<const ParameterUse> uses) {
-  if (trace_.calls.size() == kMostCalls) {
-    throw ConfigError(
-        fmt::format("a step or an evaluation has more than {} calls: use fewer micro-batches "
-                    "(--gradient-accumulation, --eval-batches), and a larger --micro-batch-size",
-                    kMostCalls));
-  }
+  if (trace_.calls.size() == kMostCalls) throw_too_many_calls();
   Call call{.name = name,
             .phase = phase,
             .micro_batch = micro_batch_,

@@ -28,6 +28,9 @@ class TraceRecorder : public Hooks {
 
   /// The arena for the model's tape. It hands out addresses without memory.
   Arena& arena() { return arena_; }
+  /// Throws if `count` micro-batches like those recorded so far have too many calls. Otherwise
+  /// recording them would take seconds and a gigabyte before the last call is refused.
+  void expect_micro_batches(uint32_t count) const;
   void begin_micro_batch(uint32_t micro_batch) { micro_batch_ = micro_batch; }
   void begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) override;
   Tensor weight(const ParameterUse& use) override;

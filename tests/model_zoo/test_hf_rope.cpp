@@ -59,6 +59,25 @@ TEST_F(HfRope, WrittenFieldsGiveTheSameFrequencies) {
   }
 }
 
+TEST_F(HfRope, NumbersOutOfRangeAreRefusedByNameWithTheRange) {
+  for (const double theta : {0.0, -1.0, 1e-320, 1e300}) {
+    expect_refused({{"rope_theta", theta}}, "allowed is a number from 0.001 to 1000000000000000");
+  }
+  for (const double factor : {0.0, 1e-320, 1e300}) {
+    expect_refused({{"rope_parameters", {{"rope_type", "linear"}, {"factor", factor}}}},
+                   "allowed is a number from 1e-06 to 1000000");
+  }
+  expect_refused({{"original_max_position_embeddings", 0.5},
+                  {"rope_parameters", {{"rope_type", "yarn"}, {"factor", 4}}}},
+                 "original_max_position_embeddings is 0.5, allowed is a number from 1 to 21474");
+  for (const double epsilon : {0.0, 1e-40, 2.0, 1e300}) {
+    expect_refused({{"rms_norm_eps", epsilon}}, "allowed is a number from 1e-30 to 1");
+  }
+  expect_refused({{"vocab_size", int64_t{1} << 40}},
+                 "vocab_size is 1099511627776, allowed is a whole number from 1 to 2147483647");
+  expect_refused({{"max_position_embeddings", int64_t{1} << 31}}, "to 2147483647");
+}
+
 /// Transformers has these scalings, but Ebb does not.
 TEST_F(HfRope, OtherScalingsAreRefused) {
   for (const char* type : {"dynamic", "longrope", "proportional", "axial", "mrope"}) {

@@ -20,6 +20,15 @@ TEST_F(CommandLineTest, MoreThreadsThanCoresGiveTheSameBits) {
   EXPECT_EQ(log_lines().back()["state_hash"], hash);
 }
 
+TEST_F(CommandLineTest, ValuesThatAreProbablyNotMeantAreReported) {
+  Arguments arguments = train({"--steps", "1", "--warmup-steps", "5"});
+  *(std::find(arguments.begin(), arguments.end(), "--threads") + 1) = "100";
+  const Outcome outcome = run(arguments);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_SAYS(outcome.err, "--threads 100: this process may use ");
+  EXPECT_SAYS(outcome.err, "--warmup-steps 5: the run has 1 steps");
+}
+
 TEST_F(CommandLineTest, PrintsItsVersionAndHelp) {
   EXPECT_EQ(run({"--version"}).out, "ebb " EBB_VERSION "\n");
   const Outcome help = run({"--help"});

@@ -109,12 +109,20 @@ TEST(ConfigText, IsReadAsToml1) {
       {"seed = 0b1101", "seed=13"},
       {"seed = 9223372036854775807", "seed=9223372036854775807"},
       {"seed = -9223372036854775808", "seed=-9223372036854775808"},
-      // Other numbers: the shortest text with the same value.
-      {"lr = 1e-3", "lr=0.001"},
-      {"lr = 3.00", "lr=3"},
-      {"lr = 6.626E-34", "lr=6.626e-34"},
+      // Other numbers: their text, without "+" and "_".
+      {"seed = 2.0", "seed=2.0"},
+      {"seed = 9007199254740993.0 # beyond fp64", "seed=9007199254740993.0"},
+      {"lr = 1e-400", "lr=1e-400"},
+      {"lr = +0.5", "lr=0.5"},
+      {"model = '\xC3\xA9' # \xC3\xA9\r\n[Data]\r\ndata = ['\xC3\xA9', 1.50,2.5]\r\n",
+       "model=\xC3\xA9 data=\xC3\xA9|1.50|2.5"},
+      {"\xEF\xBB\xBFlr = 1.0", "lr=1.0"},
+      {"optimizer = {lr = 1.0, clip = 2.0}", "lr=1.0 max-grad-norm=2.0"},
+      {"lr = 1e-3", "lr=1e-3"},
+      {"lr = 3.00", "lr=3.00"},
+      {"lr = 6.626E-34", "lr=6.626E-34"},
       {"lr = 5e+22", "lr=5e+22"},
-      {"lr = 1e06", "lr=1000000"},
+      {"lr = 1e06", "lr=1e06"},
       {"lr = 224_617.445_991_228", "lr=224617.445991228"},
       {"lr = 0.1", "lr=0.1"},
       {"lr = inf", "lr=inf"},
@@ -165,7 +173,8 @@ TEST(ConfigText, RefusalsNameThePlaceAndWhatIsAllowed) {
       {"lr = 1e400", "not TOML 1.0: "},
       {"steps = 1\nsteps = 2", "2:"},
       {"[Data]\nsteps = 1\n[Data]\nlr = 2", "cannot redefine existing table 'Data'"},
-      {"model = 'm'\n[model]\nseed = 1", "cannot redefine existing string 'model'"},
+      {"model = 'm'\n[model]\nseed = 1", "begin its name with a capital letter"},
+      {"learning-rate = 1", "unknown key 'learning-rate'; did you mean lr?"},
       {"optimizer = {lr = 1,}", "not TOML 1.0: "},
       {"[Data\nsteps = 1", "not TOML 1.0: "},
       {"steps = 1\rlr = 1", "not TOML 1.0: "},
@@ -217,6 +226,7 @@ TEST(ConfigText, RefusalsNameThePlaceAndWhatIsAllowed) {
       {"data = ['a', ['b']]", "'data' is an array: allowed is an array of strings and numbers"},
       {"data = [true]", "'data' is true: allowed is an array of strings and numbers"},
       {"data = true", "'data' is true: allowed is a string, a number, or an array of them"},
+      {"resume = ''", "1:1: 'resume' is empty: allowed is a path, or true"},
       {"resume = ['a']", "'resume' is an array: allowed is a string, a number, true or false"},
       {"save = \"a\\u0000b\"", "'save' contains the character U+0000"},
       {"data = ['a', \"\\u0000\"]", "'data' contains the character U+0000"},
@@ -429,8 +439,19 @@ TEST_F(TrainConfig, TheCommandLineWinsAlsoOverWhatItExcludes) {
 
 TEST_F(TrainConfig, RefusedValuesNameTheLine) {
   const std::string place = "--config " + folder() + "/run.toml:2:1: ";
-  EXPECT_EQ(error_of("\nsteps = -1"), place + "--steps '-1': allowed is a whole number from 1");
-  EXPECT_EQ(error_of("\nsteps = 1.5"), place + "--steps '1.5': allowed is a whole number from 1");
+  EXPECT_EQ(error_of("\nsteps = -1"),
+            place + "--steps '-1': allowed is a whole number from 1 to 9223372036854775807");
+  for (const char* value : {"2.0", "9007199254740993.0", "1e3"}) {
+    EXPECT_TRUE(error_of(std::string("\nsteps = ") + value)
+                    .starts_with(place + "--steps '" + value + "': allowed is a whole number"));
+  }
+  EXPECT_TRUE(
+      error_of("\ndevice-memory = 8388608.7").starts_with(place + "--device-memory '8388608.7'"));
+  EXPECT_TRUE(
+      error_of("\nlr = 1e-400").starts_with(place + "--lr '1e-400': allowed is a number from"));
+  EXPECT_LT(error_of("\npreset = ''\nlr = '" + std::string(1 << 20, 'x') + "'").size(), 400u);
+  EXPECT_EQ(error_of("\nsteps = 1.5"),
+            place + "--steps '1.5': allowed is a whole number from 1 to 9223372036854775807");
   EXPECT_TRUE(error_of("\nlr = nan").starts_with(place + "--lr 'nan'")) << error_of("\nlr = nan");
   EXPECT_TRUE(error_of("\nlr = inf").starts_with(place + "--lr 'inf'"));
   EXPECT_EQ(error_of("config = 'x'"),

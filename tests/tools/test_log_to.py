@@ -2,6 +2,7 @@
 """Tests tools/log_to.py with stand-ins for TensorBoard and Weights & Biases, and with a log of the program `ebb` (argument
 1)."""
 
+import contextlib
 import importlib.util
 import io
 import json
@@ -20,6 +21,7 @@ sys.path.insert(0, str(SCRIPT.parent))
 spec = importlib.util.spec_from_file_location("log_to", SCRIPT)
 log_to = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(log_to)
+import script_errors
 from script_errors import InputError
 EBB = None
 
@@ -110,6 +112,19 @@ class LogTo(unittest.TestCase):
         self.path.write_text("hello\n")
         with self.assertRaisesRegex(InputError, "not JSON.*hello"):
             self.feed().pass_on()
+
+    def test_a_file_that_is_no_log_ends_with_2(self):
+        for content in (b"", b"\x1f\x8b\x08\0abc", b"\0\xff\n\x80\n", b'{"step": 1', b'{"loss": 1}\n'):
+            self.path.write_bytes(content)
+            with self.subTest(content), contextlib.redirect_stderr(io.StringIO()) as errors:
+                self.assertEqual(script_errors.run("log_to.py", log_to.main, [str(self.path), "--to", "print"]), 2)
+                self.assertIn("`ebb train --log`", errors.getvalue())
+
+    def test_control_characters_do_not_reach_the_terminal(self):
+        out = io.StringIO()
+        log_to.Print(None, out).step(1, {"other/\x1b[31m\n": 3.0})
+        self.assertEqual(out.getvalue().count("\n"), 1)
+        self.assertNotIn("\x1b", out.getvalue())
 
     def test_follows_until_the_end(self):
         def write():

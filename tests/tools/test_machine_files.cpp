@@ -1,5 +1,6 @@
 // Machine files: `ebb plan` writes a file on one machine, and gives the same plan from it on
 // another.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -77,9 +78,9 @@ TEST_F(MachineFiles, WithInvalidContentAreRefused) {
   refuse(json_text(machine), "'num_threads' of a machine is 1.5: it must be a whole number");
   machine["num_threads"] = 1;
   const Json memory = machine["host_memory_bytes"];
-  for (const double bytes : {0.5, 1.5, 1e16, 1e30}) {
+  for (const double bytes : {-1.0, 0.0, 0.5, 1.5, 1e16, 1e30}) {
     machine["host_memory_bytes"] = bytes;
-    refuse(json_text(machine), "it must be a whole number up to 9007199254740992");
+    refuse(json_text(machine), "it must be a whole number from 1 to 9007199254740992");
   }
   machine["host_memory_bytes"] = memory;
   machine["thread_count"] = 4;
@@ -88,8 +89,23 @@ TEST_F(MachineFiles, WithInvalidContentAreRefused) {
   machine["shared_cores"] = 1;
   refuse(json_text(machine), "'shared_cores' of a machine must be true or false");
   machine["shared_cores"] = false;
-  machine["load_bytes_per_s"] = 0;
-  refuse(json_text(machine), "'load_bytes_per_s' of a machine is 0: it must be greater than 0");
+  for (const char* field : {"load_bytes_per_s", "flops_per_s", "device_bytes_per_s"}) {
+    const Json kept = machine[field];
+    for (const double rate : {-1.0, 0.0, 1e-300, 999.0, 1e22, 1e300}) {
+      machine[field] = rate;
+      refuse(json_text(machine), fmt::format("'{}' of a machine is {}: it must be a number from "
+                                             "1000 to 1e+21",
+                                             field, rate));
+    }
+    machine[field] = kept;
+  }
+  machine["kernel_s"] = 1e30;
+  refuse(json_text(machine),
+         "'kernel_s' of a machine is 1e+30: it must be a number from 0 to 1000");
+  machine["kernel_s"] = 0;
+  machine["copy_bytes_per_s"] = 1e-300;
+  refuse(json_text(machine), "is 1e-300: it must be 0, or a number from 1000 to 1e+21");
+  machine["copy_bytes_per_s"] = 0;
   machine.erase("load_bytes_per_s");
   refuse(json_text(machine), "'load_bytes_per_s' of a machine must be a number");
 }

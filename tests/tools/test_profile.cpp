@@ -162,7 +162,7 @@ TEST_F(Profile, RefusesFlagsThatItWouldIgnore) {
     EXPECT_NE(refused.err.find(lost[0] + " is for `ebb train`"), std::string::npos) << refused.err;
   }
   const Outcome no_folder = run({"train", "--trace", path("no/such/folder/trace")});
-  EXPECT_EQ(no_folder.exit_code, 1);
+  EXPECT_EQ(no_folder.exit_code, 2);
   EXPECT_NE(no_folder.err.find("no/such/folder"), std::string::npos) << no_folder.err;
 }
 

@@ -97,6 +97,23 @@ TEST_F(CommandLineTest, UnknownCommandsAndFlagsAreErrors) {
   EXPECT_FAILS(run({"devices", "extra"}), 2, "extra");
 }
 
+TEST_F(CommandLineTest, MissingAndEmptyValuesAreRefusedByName) {
+  EXPECT_FAILS(run_train({"--seed"}), 2, "--seed: its value is missing: --seed N [1]");
+  EXPECT_FAILS(run_train({"--seed", "--steps", "1"}), 2, "--seed: its value is missing");
+  EXPECT_FAILS(run_train({"--resume", ""}), 2, "--resume '': allowed is a path, or --resume");
+  EXPECT_FAILS(run_train({"--resume="}), 2, "--resume '': allowed is a path, or --resume");
+  EXPECT_FAILS(run({"train", "--preset", "", "--model", "m", "--data", text_}), 2, "--preset ''");
+}
+
+TEST_F(CommandLineTest, FlagsOfOtherCommandsAreNamed) {
+  EXPECT_FAILS(run({"plan", "--preset", kToy, "--steps", "3"}), 2,
+               "--steps is not a flag of 'ebb plan'; it is a flag of `ebb train`, `ebb profile`");
+  const std::string file = folder_.write("plan.toml", "steps = 3\n");
+  EXPECT_FAILS(run({"plan", "--preset", kToy, "--config", file}), 2,
+               "unknown key 'steps'; it is a flag of `ebb train`");
+  EXPECT_FAILS(run_train({"--learning-rate", "1"}), 2, "did you mean --lr?");
+}
+
 TEST_F(CommandLineTest, ValuesOutOfRangeAreErrors) {
   EXPECT_FAILS(run_train({"--steps", "0"}), 2, "--steps '0': allowed is a whole number from 1");
   EXPECT_FAILS(run_train({"--micro-batch-size", "-4"}), 2, "--micro-batch-size '-4'");
@@ -120,8 +137,9 @@ TEST_F(CommandLineTest, InvalidShapesAreErrors) {
   EXPECT_FAILS(with({"--seq-length", "4096"}), 2, "--seq-length '4096'");
   EXPECT_FAILS(with({"--seq-length", "0"}), 2, "--seq-length '0'");
   EXPECT_FAILS(with({"--max-seq-length", "-8"}), 2, "--seq-length '-8'");
-  EXPECT_FAILS(with({"--chunk-size", "100000"}), 2, "--chunk-size '97.66 KiB'");
-  EXPECT_FAILS(with({"--chunk-size", "128KiB", "--dtype", "fp32"}), 2, "--chunk-size '128 KiB'");
+  EXPECT_FAILS(with({"--chunk-size", "100000"}), 2, "--chunk-size '100000 bytes'");
+  EXPECT_FAILS(with({"--chunk-size", "128KiB", "--dtype", "fp32"}), 2,
+               "--chunk-size '131072 bytes'");
   EXPECT_FAILS(with({"--dtype", "fp32", "--gradient-dtype", "bf16"}), 2, "--gradient-dtype");
 }
 
@@ -151,10 +169,12 @@ TEST_F(CommandLineTest, UnusableDataIsRefused) {
 }
 
 TEST_F(CommandLineTest, ALogThatCannotBeWrittenEndsTheRunBeforeTheFirstStep) {
-  for (const auto& [path, why] : {std::pair("/nonexistent/log", "No such file or directory"),
-                                  std::pair("/dev/full", "No space left on device")}) {
+  const std::tuple<const char*, int, const char*> rows[] = {
+      {"/nonexistent/log", 2, "No such file or directory"},
+      {"/dev/full", 1, "No space left on device"}};
+  for (const auto& [path, exit_code, why] : rows) {
     const Outcome outcome = run_train({"--log", path});
-    EXPECT_FAILS(outcome, 1, why);
+    EXPECT_FAILS(outcome, exit_code, why);
     EXPECT_NE(outcome.err.find(path), std::string::npos) << outcome.err;
     EXPECT_EQ(outcome.err.find("step 1/"), std::string::npos) << outcome.err;
   }

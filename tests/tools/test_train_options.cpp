@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -66,6 +67,33 @@ class ConfigFile : public testing::Test {
                        ("ebb-test-" + std::to_string(::getpid()) + ".toml"))
                           .string();
 };
+
+/// The kernels use these values in fp32, where they must be neither denormal nor infinite.
+TEST(TrainOptions, ValuesOutsideOfFp32AreRefusedWithTheWholeRange) {
+  for (const std::string flag : {"--lr", "--min-lr", "--weight-decay", "--epsilon",
+                                 "--max-grad-norm", "--dropout", "--beta1", "--beta2"}) {
+    for (const std::string value : {"1e-46", "1e-40", "1e-38", "1e39", "1e300"}) {
+      const std::string error = error_of({flag, value});
+      EXPECT_HAS(error, flag + " '" + value + "': allowed is ");
+      EXPECT_HAS(error, "a number from 1e-");
+      EXPECT_HAS(error, " to ");
+    }
+  }
+  EXPECT_HAS(error_of({"--epsilon", "1e-30"}), "a number from 1e-20 to 1e+30");
+  EXPECT_HAS(error_of({"--dropout", "0.9999999999"}), "--dropout '0.9999999999': allowed is 0, or");
+  EXPECT_HAS(error_of({"--lr", "0"}), "a number from 1e-30 to 1e+30");
+  EXPECT_EQ(parse_with({"--max-grad-norm", "0"}).max_grad_norm, 0);
+  const TrainOptions least = parse_with({"--lr", "1e-30"});
+  // A checkpoint contains this value, and it must be allowed when the run resumes.
+  EXPECT_EQ(parse_with({"--lr", "1e-30", "--min-lr", fmt::to_string(least.final_learning_rate())})
+                .final_learning_rate(),
+            least.final_learning_rate());
+  EXPECT_LT(static_cast<float>(parse_with({"--dropout", "0.9999999"}).dropout), 1.0f);
+}
+
+TEST(TrainOptions, ChunkSizesAreShownInBytes) {
+  EXPECT_HAS(error_of({"--chunk-size", "262145"}), "--chunk-size '262145 bytes': allowed is a");
+}
 
 TEST(TrainOptions, DefaultsAreThoseOfTheHelpText) {
   const TrainOptions o = parse_with({});
