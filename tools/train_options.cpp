@@ -107,10 +107,13 @@ Setter path(std::string& target) {
   };
 }
 
-/// Refuses an empty name, which usually comes from a shell variable that is not set.
+/// Refuses an empty name, which usually comes from a shell variable that is not set, and a long
+/// one.
 Setter preset_name(std::string& target) {
   return [&target](std::string_view flag, std::string_view text) {
-    if (text.empty()) throw_bad_value(flag, text, "the name of a preset (`ebb models` lists them)");
+    if (text.empty() || text.size() > 100) {
+      throw_bad_value(flag, text, "the name of a preset (`ebb models` lists them)");
+    }
     target = std::string(text);
   };
 }
