@@ -260,9 +260,6 @@ TEST_F(PlanCommand, AdvisesBf16IfFp16NeedsTooMuchHostMemory) {
 }
 
 TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "planning ten budgets takes a minute here; other tests plan with the same code";
-#endif
   const Arguments settings = {"--preset",
                               "gpt3-2.7b",
                               "--machine",
@@ -321,9 +318,6 @@ TEST_F(PlanCommand, SaysHowManyLayersAreRecomputed) {
 /// With the smallest device budget, the plan needs more host memory than the 128 GB of this
 /// machine.
 TEST_F(PlanCommand, SweepsPastBudgetsThatDoNotFitInHostMemory) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "planning ten budgets takes a minute here; other tests plan with the same code";
-#endif
   const Arguments settings = kLarge + Arguments{"--sweep", "device-memory"};
   const Outcome table = plan(settings);
   ASSERT_EQ(table.exit_code, 0) << table.err;

@@ -6,6 +6,11 @@ ebb_test(test_tools
   LIBS test_support ebb_tools)
 # Measuring and planning take minutes under ThreadSanitizer, and other tests cover the same threads.
 ebb_test(test_planning SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_plan.cpp LIBS test_support ebb_tools NOT_TSAN)
+if(EBB_SANITIZE MATCHES address)
+  # These plan many times, with the code that the other tests of planning run too: two minutes under AddressSanitizer.
+  set_property(TEST test_planning APPEND PROPERTY ENVIRONMENT
+    "GTEST_FILTER=-PlanCommand.Sweeps*:PlanCommand.TheSuggestedHostMemory*:InferenceLimits.EachSuggestedChange*")
+endif()
 # The output of a run, and its warnings and advice.
 ebb_test(test_views
   SOURCES device/counting_new.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_advice.cpp
