@@ -16,7 +16,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kLfsVersion = "version https://git-lfs.github.com/spec/";
 
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::string_view kXetVersion = "# xet version ";
 
 constexpr std::string_view kWebPage =

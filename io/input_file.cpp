@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string_view>
 #include <utility>
 
 #include "device/errors.h"
@@ -14,6 +15,11 @@
 namespace ebb {
 
 namespace {
+
+std::string_view kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  return S_ISFIFO(mode) ? "a pipe" : "a device or a socket";
+}
 
 /// The descriptor of a regular file.
 int open_input(const std::string& path, const std::string& what) {
@@ -33,7 +39,8 @@ int open_input(const std::string& path, const std::string& what) {
   if (error == 0 && S_ISREG(status.st_mode)) return descriptor;
   ::close(descriptor);
   if (error != 0) throw InputError("cannot read " + what, path, error);
-  throw ConfigError(what + " '" + path + "': not a regular file");
+  throw ConfigError(
+      fmt::format("{} '{}': not a regular file (it is {})", what, path, kind_of(status.st_mode)));
 }
 
 }  // namespace

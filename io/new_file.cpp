@@ -28,6 +28,15 @@ std::string folder_of(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
+/// Syncs the names in a folder.
+void sync_folder(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) throw IoError("cannot open folder", path, errno);
+  const int error = ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
+  ::close(descriptor);
+  if (error != 0) throw IoError("cannot sync folder", path, error);
+}
+
 /// Allocates bytes for a file; returns 0 or an error number. Only sets the size of the file if the
 /// file system does not support allocation.
 int allocate(int descriptor, uint64_t bytes) {
@@ -125,7 +134,7 @@ void NewFile::close_and_rename() {
     ::unlink(unfinished_.c_str());
     throw IoError("cannot rename '" + unfinished_ + "' to", path_, error);
   }
-  sync_folder(folder_of(path_));
+  sync_parent(path_);
 }
 
 void write_new_file(const std::string& path, std::string_view content) {
@@ -173,16 +182,10 @@ void NewFolder::commit() {
     throw IoError("cannot rename '" + unfinished_ + "' to", path_, errno);
   }
   committed_ = true;
-  sync_folder(folder_of(path_));
+  sync_parent(path_);
 }
 
-void sync_folder(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) throw IoError("cannot open folder", path, errno);
-  const int error = ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
-  ::close(descriptor);
-  if (error != 0) throw IoError("cannot sync folder", path, error);
-}
+void sync_parent(const std::string& path) { sync_folder(folder_of(path)); }
 
 void create_folders(const std::string& path) {
   const std::string folder = trimmed(path);

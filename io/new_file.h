@@ -67,8 +67,8 @@ class NewFolder {
   bool committed_ = false;
 };
 
-/// Syncs the names in a folder to the disk.
-void sync_folder(const std::string& path);
+/// Syncs the names in the folder of a file or folder to the disk.
+void sync_parent(const std::string& path);
 /// Creates a folder and its missing parents, and syncs each folder in which one was created.
 void create_folders(const std::string& path);
 /// The path of the file to which symbolic links lead, even if that file does not exist yet. The

@@ -80,8 +80,6 @@ bool is_control(uint32_t character) {
   return character < 0x20 && (character < '\t' || character > '\r');
 }
 
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-
 /// Whether the text begins with {" or [{" and has spaces only between these.
 bool begins_as_json(std::string_view text) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());

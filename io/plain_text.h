@@ -11,6 +11,9 @@ namespace ebb {
 /// it is smaller.
 inline constexpr size_t kLookedAtBytes = size_t{64} << 10;
 
+/// U+FEFF in UTF-8, with which some programs begin a text.
+inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 /// The number of bytes of the first character that are present; 0 if the text does not begin with a
 /// UTF-8 character. REQUIRES: the text is not empty.
 size_t character_bytes(std::span<const std::byte> text);

@@ -1,12 +1,12 @@
 #include "io/token_record.h"
 
-#include <fmt/format.h>
-
 #include <filesystem>
 #include <system_error>
 
-#include "device/errors.h"
+#include "io/foreign_content.h"
 #include "io/input_file.h"
+#include "io/json_fields.h"
+#include "io/json_file.h"
 #include "io/json_text.h"
 
 namespace ebb {
@@ -17,79 +17,41 @@ constexpr uint64_t kVersion = 1;
 constexpr std::string_view kExtension = ".json";
 constexpr size_t kMostBytes = size_t{64} << 10;
 
-class Fields {
- public:
-  Fields(const std::string& path, const nlohmann::json& json) : path_(path), json_(json) {
-    if (!json.is_object()) fail("this is no JSON object");
-  }
+constexpr std::string_view kAdvice =
+    "make the token file again with tools/tokenize.py, or remove this record to use the file "
+    "unchecked";
 
-  uint64_t whole(const char* name) const {
-    const nlohmann::json& value = field(name);
-    if (!value.is_number_unsigned()) fail(name, "a whole number from 0");
-    return value.get<uint64_t>();
-  }
-  std::optional<uint64_t> whole_or_null(const char* name) const {
-    if (field(name).is_null()) return std::nullopt;
-    if (!field(name).is_number_unsigned() || field(name) == 0) {
-      fail(name, "a whole number from 1, or null");
-    }
-    return field(name).get<uint64_t>();
-  }
-  bool truth(const char* name) const {
-    if (!field(name).is_boolean()) fail(name, "true or false");
-    return field(name).get<bool>();
-  }
-  std::string text(const char* name) const {
-    if (!field(name).is_string()) fail(name, "a string");
-    return field(name).get<std::string>();
-  }
-  Targets targets() const {
-    const auto found = json_.find("targets");
-    if (found == json_.end() || found->is_null()) return Targets::Unknown;
-    if (*found == "next") return Targets::Next;
-    if (*found == "masked") return Targets::Masked;
-    fail("targets", "\"next\" or \"masked\"");
-  }
-  [[noreturn]] void fail(const char* name, std::string_view allowed) const {
-    fail(fmt::format("its field \"{}\" must be {}", name, allowed));
-  }
+std::optional<uint64_t> sequence_length(const JsonFields& fields) {
+  const nlohmann::ordered_json* const value = fields.find("sequence_length");
+  if (value != nullptr && value->is_null()) return std::nullopt;
+  const auto length = value == nullptr ? std::nullopt : whole_number(*value);
+  if (length.value_or(0) == 0) fields.refuse("sequence_length", "a whole number from 1, or null");
+  return length;
+}
 
- private:
-  const nlohmann::json& field(const char* name) const {
-    const auto found = json_.find(name);
-    if (found == json_.end()) fail(fmt::format("its field \"{}\" is missing", name));
-    return *found;
-  }
-  [[noreturn]] void fail(const std::string& what) const {
-    throw FormatError(path_, 0,
-                      "this is no record of a token file: " + what +
-                          "; make the token file again with tools/tokenize.py, or remove the "
-                          "record to use the file unchecked");
-  }
-
-  const std::string& path_;
-  const nlohmann::json& json_;
-};
+Targets targets(const JsonFields& fields) {
+  const nlohmann::ordered_json* const value = fields.find("targets");
+  if (value == nullptr || value->is_null()) return Targets::Unknown;
+  if (*value == "next") return Targets::Next;
+  if (*value == "masked") return Targets::Masked;
+  fields.refuse("targets", "\"next\" or \"masked\"");
+}
 
 }  // namespace
 
-TokenRecord parse_token_record(const std::string& path, std::string_view text) {
-  const nlohmann::json json = parse_json_or_discard(text);
-  const Fields fields(path, json);
-  if (fields.text("format") != kFormat) fields.fail("format", "\"ebb tokens\"");
-  if (fields.whole("version") != kVersion) fields.fail("version", "1");
+TokenRecord parse_token_record(const std::string& path, const std::string& text) {
+  const nlohmann::ordered_json json = read_ordered_json(path, text);
+  const JsonFields fields(path, json, kAdvice);
+  if (fields.text("format") != kFormat) fields.refuse("format", "\"ebb tokens\"");
+  if (fields.whole("version") != kVersion) fields.refuse("version", "1");
   return {.path = path,
           .num_tokens = fields.whole("num_tokens"),
           .vocabulary = fields.whole("vocabulary"),
           .tokenizer = fields.text("tokenizer"),
-          .sequence_length = fields.whole_or_null("sequence_length"),
+          .sequence_length = sequence_length(fields),
           .documents = fields.truth("documents"),
           .labels = fields.truth("labels"),
-          .targets = fields.targets()};
-}
-
-std::string record_path(const std::string& token_file) {
-  return token_file + std::string(kExtension);
+          .targets = targets(fields)};
 }
 
 std::string file_of_record(const std::string& path) {
@@ -97,18 +59,22 @@ std::string file_of_record(const std::string& path) {
   return path.substr(0, path.size() - kExtension.size());
 }
 
-std::optional<TokenRecord> read_token_record(const std::string& token_file) {
+std::string find_record(const std::string& token_file) {
   namespace fs = std::filesystem;
   std::error_code error;
   const std::string target = fs::canonical(token_file, error).string();
   for (const std::string& file : {token_file, target}) {
-    const std::string path = record_path(file);
+    const std::string path = file + std::string(kExtension);
     // A broken link exists: reading it says what is wrong.
-    if (!file.ends_with(".bin") || !fs::exists(fs::symlink_status(path, error))) continue;
-    return parse_token_record(path,
-                              read_input_file(path, "the record of a token file", kMostBytes));
+    if (file.ends_with(".bin") && is_entry(path)) return path;
   }
-  return std::nullopt;
+  return {};
+}
+
+std::optional<TokenRecord> read_token_record(const std::string& token_file) {
+  const std::string path = find_record(token_file);
+  if (path.empty()) return std::nullopt;
+  return parse_token_record(path, read_input_file(path, "the record of a token file", kMostBytes));
 }
 
 }  // namespace ebb

@@ -3,13 +3,12 @@
 // its model do not match them. A token file without a record is not checked. Where the token file
 // is a link, the record lies beside the link, or beside the file to which it leads.
 //
-// Errors: IoError; FormatError, which names the file and the field.
+// Errors: those of InputFile; FormatError, which names the file and the field.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace ebb {
 
@@ -32,15 +31,15 @@ struct TokenRecord {
 };
 
 /// A pure function; `path` is that of the record.
-TokenRecord parse_token_record(const std::string& path, std::string_view text);
+TokenRecord parse_token_record(const std::string& path, const std::string& text);
 
-/// The path of the record beside a token file.
-std::string record_path(const std::string& token_file);
+/// The path of the record of a token file; empty if it has none, or if neither its name nor that of
+/// the file to which it leads ends in .bin.
+std::string find_record(const std::string& token_file);
 /// The token file of a record, by their names; empty if the name is not that of a record.
 std::string file_of_record(const std::string& path);
 
-/// nullopt if the token file has no record, or neither its name nor that of the file to which it
-/// leads ends in .bin.
+/// nullopt if find_record() finds none.
 std::optional<TokenRecord> read_token_record(const std::string& token_file);
 
 }  // namespace ebb

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <utility>
 
 #include "device/errors.h"
@@ -15,17 +14,6 @@
 #include "tools/set_aside.h"
 
 namespace ebb {
-namespace {
-
-namespace fs = std::filesystem;
-
-std::string folder_of(const std::string& path) {
-  const fs::path parent = fs::path(path).parent_path();
-  return parent.empty() ? "." : parent.string();
-}
-
-}  // namespace
-
 AppendFile::AppendFile(std::string path, std::string what)
     : path_(std::move(path)), what_(std::move(what)) {
   open();
@@ -35,7 +23,7 @@ AppendFile::~AppendFile() {
   if (descriptor_ < 0) return;
   struct stat status = {};
   const bool is_empty = ::fstat(descriptor_, &status) == 0 && status.st_size == 0;
-  if (is_new_ && is_empty && has_path()) ::unlink(path_.c_str());
+  if (is_new_ && is_empty && has_path()) ::unlink(destination_of(path_).c_str());
   ::close(descriptor_);
 }
 
@@ -54,7 +42,7 @@ void AppendFile::open() {
     if (descriptor_ < 0) throw InputError("cannot open " + what_, path_, errno);
     lock();
   } while (!has_path());  // another run renamed the file before this one locked it
-  if (!exists) sync_folder(folder_of(path_));
+  if (!exists) sync_parent(destination_of(path_));
 }
 
 /// The lock ends with the process. On a file system without locks, the file is not locked.
@@ -97,9 +85,8 @@ void AppendFile::probe(uint64_t bytes) {
 std::optional<std::string> AppendFile::set_aside() {
   const auto aside = ebb::set_aside(path_);
   if (!aside) return std::nullopt;
-  const int old = std::exchange(descriptor_, -1);
+  ::close(std::exchange(descriptor_, -1));
   open();
-  ::close(old);  // its lock ends after the new file is locked
   return aside;
 }
 

@@ -42,13 +42,14 @@ bool is_complete(const fs::path& checkpoint) {
 bool is_ours(const fs::path& folder) {
   std::error_code error;
   if (fs::is_symlink(folder, error) || !fs::is_directory(folder, error)) return false;
-  bool found = fs::is_empty(folder, error);
+  if (fs::is_empty(folder, error)) return true;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    found = found || name.starts_with(kStateFile) || name.starts_with("model") ||
-            name.starts_with("config.json") || name.starts_with(kTrainingFile);
+    for (const std::string_view beginning : {kStateFile, kTrainingFile, "model", "config.json"}) {
+      if (name.starts_with(beginning)) return true;
+    }
   }
-  return found;
+  return false;
 }
 
 /// Renames the folder before it removes files, so that a partly removed checkpoint is never read.
@@ -63,8 +64,12 @@ void remove_checkpoint(const std::string& path) {
 
 }  // namespace
 
+std::string checkpoint_name(uint64_t step) { return fmt::format("{}{}", kPrefix, step); }
+
+bool is_checkpoint_name(std::string_view name) { return name.starts_with(kPrefix); }
+
 std::string checkpoint_path(const std::string& folder, uint64_t step) {
-  return (fs::path(folder) / fmt::format("{}{}", kPrefix, step)).string();
+  return (fs::path(folder) / checkpoint_name(step)).string();
 }
 
 std::vector<uint64_t> saved_steps(const std::string& folder) {
@@ -157,13 +162,14 @@ void SaveFolder::remove_rests() const {
     const auto parsed = parse_name(name);
     const bool is_unfinished = parsed && parsed->second == kUnfinishedSuffix;
     const bool is_removed = parsed && parsed->second == kRemovedSuffix;
-    if (is_unfinished && !is_ours(entry.path())) {
+    const bool is_other = (is_unfinished || is_removed) && !is_ours(entry.path());
+    if (is_unfinished && is_other) {
       throw ConfigError(fmt::format(
           "--save '{}': '{}' has the name of an unfinished checkpoint, but is none: move it away",
           path_, name));
     }
     if (is_unfinished) unfinished.push_back(entry.path());
-    if (is_removed && is_ours(entry.path())) removed.push_back(entry.path());
+    if (is_removed && !is_other) removed.push_back(entry.path());
   }
   for (const fs::path& rest : removed) fs::remove_all(rest, ignored);
   for (const fs::path& rest : unfinished) {

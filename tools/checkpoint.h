@@ -20,6 +20,10 @@
 
 namespace ebb {
 
+/// "step-12"
+std::string checkpoint_name(uint64_t step);
+/// Whether a name begins as those of checkpoints do.
+bool is_checkpoint_name(std::string_view name);
 /// "DIR/step-12"
 std::string checkpoint_path(const std::string& folder, uint64_t step);
 /// Steps of the complete checkpoints in a folder, ascending; empty if there is no folder.

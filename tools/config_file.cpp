@@ -3,13 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <memory>
 #include <optional>
 #include <set>
 
@@ -32,6 +26,8 @@
 #include <toml++/toml.h>
 
 #include "device/errors.h"
+#include "io/input_file.h"
+#include "io/plain_text.h"
 #include "tools/nearest_name.h"
 #include "tools/printable.h"
 
@@ -40,8 +36,7 @@ namespace {
 
 constexpr size_t kLargestFile = size_t{16} << 20;
 constexpr size_t kLongestName = 64;  // in suggestions
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr int kMostParts = 8;  // of a key with dots
+constexpr int kMostParts = 8;        // of a key with dots
 
 /// The text with TOML's escapes for control characters and for the characters `others`.
 std::string escaped(std::string_view text, std::string_view others = "") {
@@ -386,43 +381,6 @@ class Reader {
   std::set<const Flag*> given_;
 };
 
-[[noreturn]] void refuse_file(const std::string& path, std::string_view why) {
-  throw ConfigError(fmt::format("--config '{}': {}", escaped(path), why));
-}
-
-std::string_view kind_of(std::filesystem::file_type type) {
-  switch (type) {
-    case std::filesystem::file_type::directory:
-      return "a folder";
-    case std::filesystem::file_type::fifo:
-      return "a pipe";
-    default:
-      return "a device or a socket";
-  }
-}
-
-std::string text_of_file(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (error) refuse_file(path, error.message());
-  if (!std::filesystem::is_regular_file(status)) {
-    refuse_file(path, fmt::format("this is {}: allowed is a regular file", kind_of(status.type())));
-  }
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
-                                                             &std::fclose);
-  if (!file) refuse_file(path, std::strerror(errno));
-  std::string text;
-  std::array<char, 1 << 14> part;
-  while (const size_t count = std::fread(part.data(), 1, part.size(), file.get())) {
-    text.append(part.data(), count);
-    if (text.size() <= kLargestFile) continue;
-    refuse_file(path, fmt::format("the file is larger than {}, so it is no configuration file",
-                                  format_bytes(kLargestFile)));
-  }
-  if (std::ferror(file.get()) != 0) refuse_file(path, std::strerror(errno));
-  return text;
-}
-
 /// The text that the reader makes from this number; empty if the text is not a number.
 template <class T>
 std::string canonical(std::string_view text) {
@@ -440,7 +398,13 @@ std::vector<ConfigValue> read_config_text(std::string_view path, std::string_vie
 }
 
 std::vector<ConfigValue> read_config_file(const std::string& path, std::span<const Flag> flags) {
-  return read_config_text(path, text_of_file(path), flags);
+  std::string text;
+  try {
+    text = read_input_file(path, "configuration file", kLargestFile);
+  } catch (const Error& error) {
+    throw ConfigError(fmt::format("--config: {}", error.what()));
+  }
+  return read_config_text(path, text, flags);
 }
 
 std::string toml_value(std::string_view text) {

@@ -11,6 +11,7 @@
 #include "io/data_folder.h"
 #include "io/new_file.h"
 #include "io/token_record.h"
+#include "tools/checkpoint.h"
 #include "tools/model_source.h"
 
 namespace ebb {
@@ -52,9 +53,11 @@ bool is_below(const std::string& folder, const std::string& path) {
   const fs::path whole = resolved(path);
   if (is_within(resolved(folder), whole)) return true;
   std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
-    const bool is_link = entry.is_symlink(error) && entry.is_directory(error);
-    if (is_link && is_within(resolved(entry.path().string()), whole)) return true;
+  fs::recursive_directory_iterator entry(folder, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    const bool is_link = entry->is_symlink(ignored) && entry->is_directory(ignored);
+    if (is_link && is_within(resolved(entry->path().string()), whole)) return true;
   }
   return false;
 }
@@ -90,7 +93,7 @@ std::string model_folder(const std::string& name) {
 void refuse_in_folder(const FlagPath& output, const FlagPath& folder) {
   if (output.path.empty() || !is_folder(folder.path)) return;
   if (!is_below(folder.path, output.path) && !has_link_to(folder.path, output.path)) return;
-  if (!folder.flag.ends_with("data") && !may_be_of_model(output.path)) return;
+  if (!folder.is_data && !may_be_of_model(output.path)) return;
   throw ConfigError(fmt::format(
       "{} '{}' is in the folder of {} '{}', which is an input: give a path outside that folder",
       output.flag, output.path, folder.flag, folder.path));
@@ -116,7 +119,7 @@ void refuse_name_of_checkpoint(const FlagPath& output, const std::string& save) 
   if (save.empty() || output.path.empty()) return;
   const fs::path path = resolved(output.path), folder = resolved(save);
   const bool is_checkpoint =
-      path.parent_path() == folder && path.filename().string().starts_with("step-");
+      path.parent_path() == folder && is_checkpoint_name(path.filename().string());
   if (path != folder && !is_checkpoint) return;
   throw ConfigError(
       fmt::format("{} '{}' would take the name of --save or of a checkpoint in --save '{}': give "
@@ -151,8 +154,8 @@ FlagPath config_path(const CommandLine& line) {
 
 void refuse_same_files(const TrainOptions& o, const MorePaths& more) {
   std::vector<FlagPath> data;
-  for (const std::string& path : o.data) data.push_back({"--data", path});
-  for (const std::string& path : o.eval_data) data.push_back({"--eval-data", path});
+  for (const std::string& path : o.data) data.push_back({"--data", path, "", true});
+  for (const std::string& path : o.eval_data) data.push_back({"--eval-data", path, "", true});
   // A later run would read checkpoints in a folder of data as data.
   for (const FlagPath& folder : data) refuse_in_folder({"--save", o.save}, folder);
   std::vector<FlagPath> inputs = {{"--labels", o.labels},
@@ -162,8 +165,9 @@ void refuse_same_files(const TrainOptions& o, const MorePaths& more) {
   if (const std::string model = model_folder(o.model); !model.empty()) {
     inputs.push_back({"--model", model});
   }
-  for (const std::string& file : o.data)
-    inputs.push_back({"the record of --data", record_path(file)});
+  for (const FlagPath& file : data) {
+    inputs.push_back({"the record of the data", find_record(file.path)});
+  }
   inputs.insert(inputs.end(), data.begin(), data.end());
   inputs.insert(inputs.end(), more.inputs.begin(), more.inputs.end());
   std::vector<FlagPath> outputs = {{"--log", o.log}, {"--trace", o.trace, "["}};

@@ -18,6 +18,7 @@ struct FlagPath {
   /// Of an output that replaces an existing file: the first bytes of such a file. A file that
   /// begins otherwise is not an earlier output and is refused.
   std::string_view begins = {};
+  bool is_data = false;  ///< of an input: a later run reads every file that is new in this folder
 };
 
 // The first bytes of outputs.

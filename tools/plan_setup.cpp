@@ -154,7 +154,7 @@ PlanContext context_of(const TrainSetup& setup) {
       context_on(this_machine(setup.device), setup.device.kind, attention_here(setup.device.kind));
   context.machine.rates = setup.rates.machine;
   context.is_here = true;
-  context.num_eval_tokens = setup.eval_data ? setup.eval_data->num_tokens() : 0;
+  context.num_eval_tokens = setup.eval_data ? setup.eval_data->tokens->num_tokens() : 0;
   return context;
 }
 

@@ -76,9 +76,9 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup, const Sign
   const auto device = create_device(setup.device);
   Trainer trainer(*setup.model, *device, setup.prepared);
   if (setup.weights) setup.weights->load(trainer);
-  const SampleOrder order(setup.data->num_samples(static_cast<size_t>(setup.shape.length)),
+  const SampleOrder order(setup.data.tokens->num_samples(static_cast<size_t>(setup.shape.length)),
                           options.order, options.seed);
-  Batches batches(setup.samples(), order, setup.shape, setup.model->inputs());
+  Batches batches(setup.data.samples(), order, setup.shape, setup.model->inputs());
   Profile profile;
   for (uint64_t step = 0; step <= setup.num_steps() && signals.pending() == 0; ++step) {
     const uint64_t position = step * setup.shape.num_samples();

@@ -55,8 +55,8 @@ void check_has_state(const std::string& checkpoint) {
 /// A renamed checkpoint would hide the name of the next one.
 void check_name(const std::string& checkpoint, uint64_t step) {
   const std::string name = fs::absolute(checkpoint).lexically_normal().filename().string();
-  const std::string right = fs::path(checkpoint_path("", step)).filename().string();
-  if (!name.starts_with("step-") || name == right) return;
+  const std::string right = checkpoint_name(step);
+  if (!is_checkpoint_name(name) || name == right) return;
   throw ConfigError(
       fmt::format("--resume '{}': it contains step {}: rename it to {}", checkpoint, step, right));
 }
@@ -150,8 +150,8 @@ std::string written_by(const TrainSetup& setup) {
 }
 
 DataHashes data_hashes(const TrainSetup& setup) {
-  const LabelFile* const labels = setup.annotations.labels.get();
-  return {.data = fmt::format("{:016x}", setup.data->fingerprint()),
+  const LabelFile* const labels = setup.data.annotations.labels.get();
+  return {.data = fmt::format("{:016x}", setup.data.tokens->fingerprint()),
           .labels = labels == nullptr ? "" : fmt::format("{:016x}", labels->fingerprint())};
 }
 
@@ -182,9 +182,9 @@ std::vector<std::string> resume_notices(const TrainOptions& options,
   for (const std::string& change : changes(run.config, config)) {
     notices.push_back("resume: " + change);
   }
-  if (run.data_tokens != setup.data->num_tokens()) {
+  if (run.data_tokens != setup.data.tokens->num_tokens()) {
     notices.push_back(fmt::format("resume: the data had {} tokens and now has {}: samples differ",
-                                  run.data_tokens, setup.data->num_tokens()));
+                                  run.data_tokens, setup.data.tokens->num_tokens()));
   } else if (const DataHashes now = data_hashes(setup); !run.data_hash.empty()) {
     if (run.data_hash != now.data)
       notices.push_back("resume: the data has other tokens than before");

@@ -65,7 +65,7 @@ void RunSaver::save(Trainer& trainer, const RunPosition& position, std::string l
   if (position.step == saved_step_) return;
   saved_step_ = position.step;
   writer_.save({.position = position,
-                .data_tokens = setup_.data->num_tokens(),
+                .data_tokens = setup_.data.tokens->num_tokens(),
                 .data_hash = hashes_.data,
                 .labels_hash = hashes_.labels,
                 .written_by = written_by(setup_),

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 #include "io/input_file.h"
+#include "io/json_fields.h"
 #include "io/json_file.h"
 #include "io/json_text.h"
 #include "io/new_file.h"
@@ -28,10 +30,11 @@ constexpr uint64_t kMostCopyBytes = uint64_t{256} << 20;
 
 std::string text_of(const nlohmann::ordered_json& json) { return json_text(json, 2) + "\n"; }
 
-std::string checksum_of(const nlohmann::ordered_json& json) {
-  const std::string text = text_of(json);
+std::string hash_of(const std::string& text) {
   return fmt::format("{:016x}", XXH64(text.data(), text.size(), 0));
 }
+
+std::string checksum_of(const nlohmann::ordered_json& json) { return hash_of(text_of(json)); }
 
 nlohmann::ordered_json to_json(const RunConfig& config) {
   auto json = nlohmann::ordered_json::object();
@@ -65,119 +68,78 @@ bool check_and_remove_checksum(const std::string& path, nlohmann::ordered_json& 
                   kChecksum));
 }
 
-uint64_t hash_of_file(const fs::path& path) {
-  const std::string text = read_input_file(path.string(), "checkpoint", kMostCopyBytes);
-  return XXH64(text.data(), text.size(), 0);
-}
-
 /// The checksums of the small files that describe the run too.
 nlohmann::ordered_json hashes_of_copies(const std::string& checkpoint) {
   auto json = nlohmann::ordered_json::object();
   for (const char* name : kCopies) {
-    const fs::path path = fs::path(checkpoint) / name;
-    if (fs::exists(path)) json[name] = fmt::format("{:016x}", hash_of_file(path));
+    const std::string path = (fs::path(checkpoint) / name).string();
+    if (is_entry(path)) json[name] = hash_of(read_input_file(path, "checkpoint", kMostCopyBytes));
   }
   return json;
 }
 
 /// Throws FormatError if one of those files was changed. Old checkpoints have no checksums of them.
-void check_copies(const std::string& checkpoint, const nlohmann::ordered_json& json) {
-  const auto hashes = json.find(kFiles);
-  if (hashes == json.end() || *hashes == hashes_of_copies(checkpoint)) return;
+void check_copies(const std::string& checkpoint, const JsonFields& fields) {
+  const nlohmann::ordered_json* const written = fields.find(kFiles);
+  if (written == nullptr) return;
+  if (!written->is_object()) fields.refuse(kFiles, "an object of checksums");
+  const nlohmann::ordered_json found = hashes_of_copies(checkpoint);
   for (const char* name : kCopies) {
-    const fs::path path = fs::path(checkpoint) / name;
-    if (!hashes->contains(name) && !fs::exists(path)) continue;
-    if (fs::exists(path) && hashes->value(name, "") == fmt::format("{:016x}", hash_of_file(path))) {
-      continue;
-    }
-    throw FormatError(path.string(), 0,
-                      fmt::format("it was changed after the checkpoint was written: a resumed run "
-                                  "would not be the same run. Change settings with flags; {}",
-                                  "restore this file, or use another checkpoint"));
+    const auto a = written->find(name), b = found.find(name);
+    const bool has_a = a != written->end(), has_b = b != found.end();
+    if (has_a == has_b && (!has_a || *a == *b)) continue;
+    throw FormatError((fs::path(checkpoint) / name).string(), 0,
+                      "it was changed after the checkpoint was written: a resumed run would not "
+                      "be the same run. Change settings with flags; restore this file, or use "
+                      "another checkpoint");
   }
 }
 
-/// Reads the fields of training.json. Errors name the field and what is allowed.
-class Fields {
- public:
-  Fields(const std::string& path, const nlohmann::ordered_json& json) : path_(path), json_(json) {}
+std::string text_or_empty(const JsonFields& fields, std::string_view name) {
+  return fields.find(name) == nullptr ? "" : fields.text(name);
+}
 
-  uint64_t number(const char* name) const {
-    if (const auto value = whole_number(field(name))) return *value;
-    refuse(name, "a whole number from 0");
+std::vector<std::string> texts(const JsonFields& fields, std::string_view name,
+                               const nlohmann::ordered_json& json) {
+  const auto is_text = [](const nlohmann::ordered_json& value) {
+    return value.is_string() && value.get<std::string>().find('\0') == std::string::npos;
+  };
+  if (!json.is_array() || !std::ranges::all_of(json, is_text)) {
+    fields.refuse(name, json, "a list of texts");
   }
-  std::string text(const char* name) const {
-    if (!field(name).is_string()) refuse(name, "a text");
-    return field(name).get<std::string>();
-  }
-  std::string text_or_empty(const char* name) const {
-    return json_.contains(name) ? text(name) : "";
-  }
-  std::vector<std::string> texts(const char* name) const { return texts(name, field(name)); }
-  std::vector<std::string> texts_or_empty(const char* name) const {
-    return json_.contains(name) ? texts(name) : std::vector<std::string>{};
-  }
-  /// Flags that --resume takes over. They may come from somebody else.
-  RunConfig config() const {
-    if (!field("config").is_object()) refuse("config", "an object of flags");
-    RunConfig config;
-    for (const auto& [name, values] : field("config").items()) {
-      config.push_back({name, texts("config." + name, values), false});
-      if (is_setting(name) && !values.empty()) continue;
-      throw FormatError(path_, 0,
-                        fmt::format("config.{} is {}; allowed are settings of a run, with a value",
-                                    name, json_text(values)));
-    }
-    return config;
-  }
+  return json.get<std::vector<std::string>>();
+}
 
-  [[noreturn]] void refuse(std::string_view name, std::string_view allowed) const {
-    const auto found = json_.find(name);
-    refuse(name, found == json_.end() ? "missing" : json_text(*found), allowed);
-  }
-
- private:
-  static constexpr size_t kShownBytes = 100;
-
-  [[noreturn]] void refuse(std::string_view name, std::string value,
-                           std::string_view allowed) const {
-    if (value.size() > kShownBytes) value = value.substr(0, kShownBytes) + "...";
-    throw FormatError(path_, 0, fmt::format("{} is {}; allowed is {}", name, value, allowed));
-  }
-  const nlohmann::ordered_json& field(const char* name) const {
-    const auto found = json_.find(name);
-    if (found == json_.end()) refuse(name, "a value: every checkpoint has this field");
-    return *found;
-  }
-  std::vector<std::string> texts(std::string_view name, const nlohmann::ordered_json& json) const {
-    const auto is_text = [](const nlohmann::ordered_json& value) {
-      return value.is_string() && value.get<std::string>().find('\0') == std::string::npos;
-    };
-    if (!json.is_array() || !std::ranges::all_of(json, is_text))
-      refuse(name, json_text(json), "a list of texts");
-    return json.get<std::vector<std::string>>();
-  }
-
-  const std::string& path_;
-  const nlohmann::ordered_json& json_;
-};
-
-SavedRun from_json(const Fields& fields) {
-  SavedRun run{.position = {.step = fields.number("step"),
-                            .num_samples = fields.number("num_samples"),
-                            .num_tokens = fields.number("num_tokens")},
-               .data_tokens = fields.number("data_tokens"),
-               .data_hash = fields.text_or_empty("data_hash"),
-               .labels_hash = fields.text_or_empty("labels_hash"),
-               .written_by = fields.text("written_by"),
-               .config = fields.config(),
-               .run_id = fields.text_or_empty("run_id"),
-               .log_line = fields.text_or_empty("log_line")};
+/// The flags that --resume takes over. They may come from somebody else.
+RunConfig config_of(const JsonFields& fields) {
+  const nlohmann::ordered_json* const json = fields.find("config");
+  if (json == nullptr || !json->is_object()) fields.refuse("config", "an object of flags");
   // In checkpoints without this field, all flags count as given.
-  const std::vector<std::string> resolved = fields.texts_or_empty("resolved");
-  for (FlagValue& flag : run.config) {
-    flag.resolved = std::ranges::find(resolved, flag.name) != resolved.end();
+  const nlohmann::ordered_json* const list = fields.find("resolved");
+  const auto resolved =
+      list == nullptr ? std::vector<std::string>{} : texts(fields, "resolved", *list);
+  RunConfig config;
+  for (const auto& [name, values] : json->items()) {
+    const std::string field = "config." + name;
+    config.push_back(
+        {name, texts(fields, field, values), std::ranges::find(resolved, name) != resolved.end()});
+    if (is_setting(name) && !values.empty()) continue;
+    fields.refuse(field, values, "a setting of a run, with a value");
   }
+  return config;
+}
+
+SavedRun from_json(const JsonFields& fields) {
+  SavedRun run{.position = {.step = fields.whole("step"),
+                            .num_samples = fields.whole("num_samples"),
+                            .num_tokens = fields.whole("num_tokens")},
+               .data_tokens = fields.whole("data_tokens"),
+               .data_hash = text_or_empty(fields, "data_hash"),
+               .labels_hash = text_or_empty(fields, "labels_hash"),
+               .written_by = fields.text("written_by"),
+               .config = config_of(fields),
+               .run_id = text_or_empty(fields, "run_id"),
+               .log_line = text_or_empty(fields, "log_line")};
   if (!run.run_id.empty() && !is_run_id(run.run_id)) {
     fields.refuse("run_id", "16 hexadecimal digits");
   }
@@ -209,13 +171,13 @@ SavedRun read_saved_run(const std::string& checkpoint) {
   const std::string path = (fs::path(checkpoint) / kTrainingFile).string();
   nlohmann::ordered_json json = read_ordered_json_file(path);
   const bool is_protected = check_and_remove_checksum(path, json);
-  const Fields fields(path, json);
-  if (fields.number("version") != kVersion) {
-    fields.refuse("version", fmt::format("version {}, which this program reads", kVersion));
+  const JsonFields fields(path, json, "use another checkpoint");
+  if (fields.whole("version") != kVersion) {
+    fields.refuse("version", fmt::format("{}, which this program reads", kVersion));
   }
   SavedRun run = from_json(fields);
   run.is_protected = is_protected;
-  check_copies(checkpoint, json);
+  check_copies(checkpoint, fields);
   return run;
 }
 

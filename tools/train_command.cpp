@@ -75,8 +75,8 @@ class Evaluation {
       : interval_(options.steps_per_evaluation()) {
     if (!setup.eval_data) return;
     const auto length = static_cast<size_t>(setup.shape.length);
-    const SampleOrder order(setup.eval_data->num_samples(length), DataOrder::Sequential, 0);
-    batches_.emplace(setup.eval_samples(), order, *setup.eval_shape, setup.model->inputs());
+    const SampleOrder order(setup.eval_data->tokens->num_samples(length), DataOrder::Sequential, 0);
+    batches_.emplace(setup.eval_data->samples(), order, *setup.eval_shape, setup.model->inputs());
   }
 
   bool due(uint64_t step, uint64_t num_steps) const {
@@ -119,7 +119,7 @@ class TrainingRun {
         rss_before_bytes_(peak_rss_bytes()),
         device_(create_device(setup.device)),
         trainer_(*setup.model, *device_, setup.prepared),
-        batches_(setup.samples(), sample_order(request.options, setup), setup.shape,
+        batches_(setup.data.samples(), sample_order(request.options, setup), setup.shape,
                  setup.model->inputs()),
         evaluation_(request.options, setup) {
     if (folder != nullptr) {
@@ -177,7 +177,7 @@ class TrainingRun {
 
   static SampleOrder sample_order(const TrainOptions& options, const TrainSetup& setup) {
     const auto length = static_cast<size_t>(setup.shape.length);
-    return {setup.data->num_samples(length), options.order, options.seed};
+    return {setup.data.tokens->num_samples(length), options.order, options.seed};
   }
 
   StepRecord run_step(uint64_t step, SpentTime& spent) {

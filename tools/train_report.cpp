@@ -54,10 +54,10 @@ std::string weights_text(const TrainOptions& options, const TrainSetup& setup) {
 }
 
 std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
-  const TokenData& data = *setup.data;
+  const TokenData& data = *setup.data.tokens;
   std::string text = samples_text(data, setup.shape.length) + ", " +
                      (options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
-  const auto& [labels, documents] = setup.annotations;
+  const auto& [labels, documents] = setup.data.annotations;
   if (labels) text += fmt::format("; labels for {} of the tokens", labels->num_targets());
   if (documents) text += fmt::format("; {} documents", documents->num_documents());
   return text;
@@ -66,9 +66,9 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
 /// The evaluation data, and how much of it an evaluation uses.
 std::string evaluation_line(const TrainSetup& setup) {
   const BatchShape& shape = *setup.eval_shape;
-  const uint64_t all = setup.eval_data->num_samples(static_cast<size_t>(shape.length));
+  const uint64_t all = setup.eval_data->tokens->num_samples(static_cast<size_t>(shape.length));
   const uint64_t used = std::min(all, shape.num_samples());
-  return samples_text(*setup.eval_data, shape.length) +
+  return samples_text(*setup.eval_data->tokens, shape.length) +
          (used == all ? "; an evaluation uses all samples"
                       : fmt::format("; an evaluation uses the first {} samples (--eval-batches {})",
                                     used, shape.num_batches));

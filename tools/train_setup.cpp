@@ -75,10 +75,10 @@ BatchShape evaluation_shape(const TrainOptions& options, const TokenData& data, 
 
 /// Every evaluation uses the same first samples. They must have at least one label.
 void check_evaluation(const TrainSetup& setup) {
-  const LabelFile* const labels = setup.eval_annotations.labels.get();
+  const LabelFile* const labels = setup.eval_data->annotations.labels.get();
   const auto length = static_cast<uint64_t>(setup.eval_shape->length);
   const uint64_t num_samples =
-      std::min(setup.eval_shape->num_samples(), setup.eval_data->num_samples(length));
+      std::min(setup.eval_shape->num_samples(), setup.eval_data->tokens->num_samples(length));
   const uint64_t num_tokens = num_samples * length;
   if (labels == nullptr || labels->num_targets(0, num_tokens) > 0) return;
   throw ConfigError(fmt::format(
@@ -92,18 +92,14 @@ void append(std::vector<std::string>& all, std::vector<std::string> more) {
 }
 
 void open_all_data(const TrainOptions& options, TrainSetup& setup) {
-  RunData data = open_run_data(training_data(options), setup.source, setup.shape,
-                               static_cast<uint64_t>(setup.shape.batch_size));
-  setup.data = std::move(data.tokens);
-  setup.annotations = std::move(data.annotations);
-  setup.notices = std::move(data.notices);
+  setup.data = open_run_data(training_data(options), setup.source, setup.shape,
+                             static_cast<uint64_t>(setup.shape.batch_size));
+  setup.notices = setup.data.notices;
   if (options.eval_data.empty()) return;
-  RunData evaluation = open_run_data(evaluation_data(options), setup.source, setup.shape, 1);
-  setup.eval_data = std::move(evaluation.tokens);
-  setup.eval_annotations = std::move(evaluation.annotations);
-  append(setup.notices, std::move(evaluation.notices));
-  append(setup.notices, evaluation_notices(options, *setup.data, *setup.eval_data));
-  setup.eval_shape = evaluation_shape(options, *setup.eval_data, setup.shape);
+  setup.eval_data = open_run_data(evaluation_data(options), setup.source, setup.shape, 1);
+  append(setup.notices, setup.eval_data->notices);
+  append(setup.notices, evaluation_notices(options, *setup.data.tokens, *setup.eval_data->tokens));
+  setup.eval_shape = evaluation_shape(options, *setup.eval_data->tokens, setup.shape);
   check_evaluation(setup);
 }
 
@@ -257,7 +253,7 @@ TrainSetup set_up(const TrainOptions& options, bool restores) {
   if (setup.weights) append(setup.notices, setup.weights->notices());
   const auto length = static_cast<size_t>(setup.shape.length);
   setup.learning_rate = learning_rate(
-      options, number_of_steps(options, setup.data->num_samples(length), setup.shape));
+      options, number_of_steps(options, setup.data.tokens->num_samples(length), setup.shape));
   append(setup.notices, flag_notices(options, setup.learning_rate));
   return setup;
 }

@@ -25,9 +25,8 @@ namespace ebb {
 struct TrainSetup {
   ModelSource source;
   BatchShape shape;  ///< of a step
-  std::unique_ptr<const TokenData> data;
-  std::unique_ptr<const TokenData> eval_data;  ///< null: there is no evaluation
-  Annotations annotations, eval_annotations;   ///< of data and of eval_data
+  RunData data;
+  std::optional<RunData> eval_data;  ///< nullopt: there is no evaluation
   std::optional<BatchShape> eval_shape;
   std::vector<std::string> notices;  ///< about the data and the weights
   LearningRate learning_rate;
@@ -40,13 +39,6 @@ struct TrainSetup {
   Preparation prepared;
 
   uint64_t num_steps() const { return learning_rate.num_steps; }
-  SampleSource samples() const {
-    return {*data, annotations.labels.get(), annotations.documents.get()};
-  }
-  /// REQUIRES: there is an evaluation.
-  SampleSource eval_samples() const {
-    return {*eval_data, eval_annotations.labels.get(), eval_annotations.documents.get()};
-  }
 };
 
 /// Sets everything except the rates, the plan and device.memory_bytes. `restores`: the weights

@@ -369,23 +369,28 @@ class ConfigFiles : public testing::Test {
 TEST_F(ConfigFiles, FilesThatCannotBeReadAreRefused) {
   const std::string missing = folder() + "/no\n.toml", pipe = folder() + "/pipe",
                     link = folder() + "/link";
-  EXPECT_EQ(error_of_file(missing),
-            "--config '" + folder() + "/no\\n.toml': No such file or directory");
+  EXPECT_EQ(error_of_file(missing), "--config: cannot open configuration file '" + missing +
+                                        "': No such file or directory");
   EXPECT_EQ(error_of_file(folder()),
-            "--config '" + folder() + "': this is a folder: allowed is a regular file");
+            "--config: configuration file '" + folder() + "': not a regular file (it is a folder)");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_EQ(error_of_file(pipe),
-            "--config '" + pipe + "': this is a pipe: allowed is a regular file");
+            "--config: configuration file '" + pipe + "': not a regular file (it is a pipe)");
   EXPECT_EQ(error_of_file("/dev/zero"),
-            "--config '/dev/zero': this is a device or a socket: allowed is a regular file");
+            "--config: configuration file '/dev/zero': not a regular file (it is a device or a "
+            "socket)");
   std::filesystem::create_symlink(folder() + "/nowhere", link);
-  EXPECT_EQ(error_of_file(link), "--config '" + link + "': No such file or directory");
-  EXPECT_EQ(error_of_file(""), "--config '': No such file or directory");
+  EXPECT_EQ(error_of_file(link),
+            "--config: '" + link + "' is a link to '" + folder() +
+                "/nowhere', which does not exist: restore that file, or replace the link by the "
+                "file");
+  EXPECT_EQ(error_of_file(""),
+            "--config: cannot open configuration file '': No such file or directory");
   const std::string large = folder_.write("large.toml", "steps = 1\n");
   std::filesystem::resize_file(large, size_t{1} << 30);
-  EXPECT_EQ(
-      error_of_file(large),
-      "--config '" + large + "': the file is larger than 16 MiB, so it is no configuration file");
+  EXPECT_EQ(error_of_file(large), "--config: '" + large +
+                                      "' at byte 16777216: configuration file of 1 GiB; allowed "
+                                      "are at most 16 MiB");
 }
 
 TEST_F(ConfigFiles, FilesAndLinksAreRead) {

@@ -312,8 +312,10 @@ TEST_F(ConfigFile, UnknownKeysAndBadValuesAreErrors) {
   EXPECT_HAS(error_of({"--config", write("bogus = 1\n")}), "bogus");
   EXPECT_HAS(error_of({"--config", write("[train]\nsteps = 1\n")}), "train");
   EXPECT_HAS(error_of({"--config", write("steps = -1\n")}), "--steps '-1'");
-  EXPECT_HAS(error_of({"--config", "/nonexistent/x.toml"}), "--config '/nonexistent/x.toml'");
-  EXPECT_HAS(error_of({"--config", "/tmp"}), "--config '/tmp'");
+  EXPECT_HAS(error_of({"--config", "/nonexistent/x.toml"}),
+             "--config: cannot open configuration file '/nonexistent/x.toml'");
+  EXPECT_HAS(error_of({"--config", "/tmp"}),
+             "--config: configuration file '/tmp': not a regular file");
 }
 
 }  // namespace

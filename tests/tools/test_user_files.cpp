@@ -81,7 +81,7 @@ TEST_F(UserFiles, TheRecordOfATokenFileIsNotOverwritten) {
   const std::string data = folder_.write("t.bin", "tokens");
   const std::string record = folder_.write("t.bin.json", "{}");
   EXPECT_FAILS(run(train({"--data", data, "--token-type", "bytes", "--trace", record})), 2,
-               "would overwrite the record of --data");
+               "would overwrite the record of the data");
   EXPECT_EQ(content_of(record), "{}");
 }
 
@@ -211,7 +211,7 @@ TEST_F(UserFiles, AChangedDigitOfTrainingJsonIsNoticed) {
 TEST_F(UserFiles, AFlagWithoutValueInACheckpointIsRefused) {
   succeed(train({"--save", save(), "--steps", "3"}));
   change_run(3, [](SavedRun& saved_run) { saved_run.config.push_back({"trace", {}}); });
-  EXPECT_FAILS(resume(), 2, "config.trace is []; allowed are settings of a run, with a value");
+  EXPECT_FAILS(resume(), 2, "config.trace is []; allowed is a setting of a run, with a value");
 }
 
 TEST_F(UserFiles, FieldsOfTrainingJsonAreNamedIfTheyAreWrong) {
