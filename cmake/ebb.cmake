@@ -13,8 +13,7 @@ if(EBB_SANITIZE)
   target_compile_options(ebb_options INTERFACE -fsanitize=${EBB_SANITIZE} -fno-omit-frame-pointer -g1
     -fno-sanitize-recover=undefined)
   target_link_options(ebb_options INTERFACE -fsanitize=${EBB_SANITIZE})
-endif()
-if(NOT EBB_SANITIZE)
+else()
   target_link_options(ebb_options INTERFACE LINKER:-z,relro,-z,now)
 endif()
 # Compiles vectorised code for AVX2, for later instruction sets, and for the baseline of CPUs before 2013. The two instruction

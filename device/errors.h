@@ -1,7 +1,10 @@
-// The exceptions of Ebb. Every message contains the numbers and a suggestion.
+// The exceptions of Ebb. Messages about flags, sizes and the contents of files say what is allowed
+// or what to do. An IoError says what failed, the path and the error of the operating system. A
+// LogicError names the source line.
 //
 // An exception ends the run; expected outcomes are return values. All exceptions derive from Error,
-// so a caller that only reports errors catches one type. Thread-safe (immutable values).
+// so a caller that only reports errors catches one type. Plain values: several threads may read one
+// exception.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +46,7 @@ class IoError : public Error {
   int error_number;
 };
 
-/// The operating system refused to open a file or folder that the user named.
+/// The operating system refused to open or list an input, or to open a log or a trace.
 class InputError : public IoError {
  public:
   using IoError::IoError;
@@ -57,13 +60,14 @@ class FormatError : public Error {
   uint64_t offset;
 };
 
-/// A flag, a configuration or a shape is invalid.
+/// A flag, a configuration, a shape or a path is invalid, or another run uses the file.
 class ConfigError : public Error {
  public:
   using Error::Error;
 };
 
-/// No plan fits the budgets. The text names budgets with which a plan would fit.
+/// No plan fits the budgets. The message names budgets with which a plan would fit, if there are
+/// any.
 class PlanError : public ConfigError {
  public:
   using ConfigError::ConfigError;
@@ -80,7 +84,7 @@ class HomeTooSmall : public PlanError {
   size_t least_bytes_;
 };
 
-/// A gradient or a loss is not finite, and the run cannot continue.
+/// A gradient, a loss or a logit is not finite, or there are no targets; the run cannot continue.
 class NumericError : public Error {
  public:
   using Error::Error;
@@ -96,7 +100,7 @@ class LogicError : public Error {
 [[noreturn]] void throw_logic_error(const char* file, int line, const char* condition,
                                     std::string_view detail);
 
-/// "64 MiB", "1.5 GiB", "37 B": for messages.
+/// "64 MiB", "1.50 GiB", "37 B": for messages.
 std::string format_bytes(size_t bytes);
 
 }  // namespace ebb

@@ -55,20 +55,21 @@ class Walk {
 
   void visit(const fs::path& path) {
     if (path.filename().native().starts_with('.')) return leave_out(FileNote::Hidden, path);
+    std::error_code error;
     struct stat status;
     if (::stat(path.c_str(), &status) != 0) {
       const int reason = errno;
-      const bool is_broken = fs::is_symlink(path) && (reason == ENOENT || reason == ELOOP);
+      const bool is_broken = (reason == ENOENT || reason == ELOOP) && fs::is_symlink(path, error);
       if (!is_broken) throw InputError("cannot read data", path.string(), reason);
       return leave_out(FileNote::BrokenLink, path);
     }
     if (S_ISDIR(status.st_mode)) {
-      return fs::is_symlink(path) ? links_.push_back(path) : list(path);
+      return fs::is_symlink(path, error) ? links_.push_back(path) : list(path);
     }
     if (!S_ISREG(status.st_mode)) return leave_out(FileNote::SpecialFile, path);
     const std::string described = file_of_record(path.string());
     if (described.empty()) return found_.files.push_back(path.string());
-    if (!fs::exists(described)) leave_out(FileNote::LoneRecord, path);
+    if (!fs::exists(described, error)) leave_out(FileNote::LoneRecord, path);
   }
 
   void leave_out(FileNote note, const fs::path& path) {

@@ -1,4 +1,5 @@
-// Lists the files of a folder of training data, and says what it leaves out.
+// Lists the files of a folder of training data, and says what it leaves out. It reads no file: the
+// notes about contents (NotText, Empty and the second group) come from TokenData.
 //
 // Links to folders are followed. A folder that appears twice, for example because a link leads to
 // the folder that contains it, is listed once. Hidden files and folders (.git) are left out: their

@@ -7,7 +7,6 @@
 #include "device/errors.h"
 
 namespace ebb {
-
 namespace {
 
 constexpr uint64_t kScanOffsets = uint64_t{1} << 17;
@@ -36,6 +35,12 @@ std::vector<int64_t> DocumentFile::offsets(uint64_t first, uint64_t count) const
   std::vector<int64_t> offsets(std::min(count, num_offsets() - first));
   file_.read(first * sizeof(int64_t), std::as_writable_bytes(std::span(offsets)));
   return offsets;
+}
+
+int64_t DocumentFile::offset(uint64_t i) const {
+  int64_t offset = 0;
+  file_.read(i * sizeof offset, std::as_writable_bytes(std::span(&offset, 1)));
+  return offset;
 }
 
 void DocumentFile::check(uint64_t num_tokens) const {
@@ -69,15 +74,15 @@ uint64_t DocumentFile::num_documents() const {
   return num_offsets() + (first_offset() > 0 ? 1 : 0);
 }
 
-uint64_t DocumentFile::first_offset() const { return static_cast<uint64_t>(offsets(0, 1).front()); }
+uint64_t DocumentFile::first_offset() const { return static_cast<uint64_t>(offset(0)); }
 
 uint64_t DocumentFile::last_offset() const {
-  return static_cast<uint64_t>(offsets(num_offsets() - 1, 1).front());
+  return static_cast<uint64_t>(offset(num_offsets() - 1));
 }
 
 bool DocumentFile::has_offset(uint64_t token) const {
   const uint64_t above = first_above(token);
-  return above > 0 && static_cast<uint64_t>(offsets(above - 1, 1).front()) == token;
+  return above > 0 && static_cast<uint64_t>(offset(above - 1)) == token;
 }
 
 /// The index of the first offset above `token`.
@@ -85,8 +90,7 @@ uint64_t DocumentFile::first_above(uint64_t token) const {
   uint64_t low = 0, high = num_offsets();
   while (low < high) {
     const uint64_t middle = low + (high - low) / 2;
-    const int64_t offset = offsets(middle, 1).front();
-    if (offset > static_cast<int64_t>(token)) {
+    if (offset(middle) > static_cast<int64_t>(token)) {
       high = middle;
     } else {
       low = middle + 1;

@@ -33,6 +33,7 @@ class DocumentFile {
 
  private:
   uint64_t num_offsets() const { return file_.size() / sizeof(int64_t); }
+  int64_t offset(uint64_t i) const;
   /// Offsets [first, first + count), or up to the end of the file.
   std::vector<int64_t> offsets(uint64_t first, uint64_t count) const;
   uint64_t first_above(uint64_t token) const;

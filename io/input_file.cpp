@@ -21,26 +21,16 @@ std::string_view kind_of(mode_t mode) {
   return S_ISFIFO(mode) ? "a pipe" : "a device or a socket";
 }
 
-/// The descriptor of a regular file.
 int open_input(const std::string& path, const std::string& what) {
   // Without O_NONBLOCK, opening a FIFO waits for a writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) {
-    const int reason = errno;
-    if (reason == ENOENT) refuse_broken_link(path);
-    const bool too_many = reason == EMFILE || reason == ENFILE;
-    throw InputError(
-        "cannot open " + what +
-            (too_many ? " (each input stays open: raise ulimit -n, or join files)" : ""),
-        path, reason);
-  }
-  struct stat status = {};
-  const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
-  if (error == 0 && S_ISREG(status.st_mode)) return descriptor;
-  ::close(descriptor);
-  if (error != 0) throw InputError("cannot read " + what, path, error);
-  throw ConfigError(
-      fmt::format("{} '{}': not a regular file (it is {})", what, path, kind_of(status.st_mode)));
+  if (descriptor >= 0) return descriptor;
+  const int reason = errno;
+  if (reason == ENOENT) refuse_broken_link(path);
+  const bool too_many = reason == EMFILE || reason == ENFILE;
+  throw InputError("cannot open " + what +
+                       (too_many ? " (each input stays open: raise ulimit -n, or join files)" : ""),
+                   path, reason);
 }
 
 }  // namespace
@@ -49,21 +39,27 @@ int open_input(const std::string& path, const std::string& what) {
 // file after an exception.
 InputFile::InputFile(const std::string& path, const std::string& what)
     : InputFile(path, open_input(path, what)) {
-  std::byte beginning[kLargestPointer];
-  if (size_ > sizeof beginning) return;
-  read(0, std::span(beginning).first(size_));
-  refuse_pointer(path_, std::span(beginning).first(size_));
+  struct stat status = {};
+  if (::fstat(descriptor_, &status) != 0) throw InputError("cannot read " + what, path_, errno);
+  if (!S_ISREG(status.st_mode)) {
+    throw ConfigError(fmt::format("{} '{}': not a regular file (it is {})", what, path_,
+                                  kind_of(status.st_mode)));
+  }
+  size_ = static_cast<uint64_t>(status.st_size);
+  id_ = {status.st_dev, status.st_ino};
+  if (size_ > kLargestPointer) return;
+  std::byte content[kLargestPointer];
+  read(0, std::span(content).first(size_));
+  refuse_pointer(path_, std::span(content).first(size_));
 }
 
 InputFile::InputFile(const std::string& path, int descriptor)
-    : path_(path), descriptor_(descriptor) {
-  struct stat status = {};
-  if (::fstat(descriptor_, &status) == 0) size_ = static_cast<uint64_t>(status.st_size);
-}
+    : path_(path), descriptor_(descriptor) {}
 
 InputFile::InputFile(InputFile&& other) noexcept
     : path_(std::move(other.path_)),
       size_(other.size_),
+      id_(other.id_),
       descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 InputFile::~InputFile() {

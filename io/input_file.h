@@ -5,16 +5,20 @@
 //
 // Thread-safety: immutable after construction; any number of threads may read. Errors: InputError
 // if the file cannot be opened; ConfigError if the path is not a regular file, or is a link whose
-// target does not exist; IoError if a later read fails; FormatError if the file shrank or is a Git
-// LFS pointer.
+// target does not exist; IoError if a later read fails; FormatError if the file shrank or is a
+// pointer of Git LFS or git-xet.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace ebb {
+
+/// Device and inode: two paths of one file have the same.
+using FileId = std::pair<uint64_t, uint64_t>;
 
 class InputFile {
  public:
@@ -25,6 +29,7 @@ class InputFile {
   ~InputFile();
 
   const std::string& path() const { return path_; }
+  FileId id() const { return id_; }
   /// The size when the file was opened, in bytes.
   uint64_t size() const { return size_; }
   /// Reads bytes [offset, offset + out.size()). If another file has replaced the path, the old
@@ -37,6 +42,7 @@ class InputFile {
 
   std::string path_;
   uint64_t size_ = 0;
+  FileId id_;
   int descriptor_;
 };
 

@@ -4,7 +4,7 @@
 // the token at position i, because those tools shift when they train. A causal model would learn
 // to repeat its input.
 //
-// Thread-safe. Errors: those of the files.
+// Thread-safe. Errors: those of reading LabelFile and TokenData.
 #pragma once
 
 #include <cstdint>

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 
 namespace ebb {
 namespace {
@@ -51,6 +52,11 @@ int allocate(int descriptor, uint64_t bytes) {
   return ::ftruncate(descriptor, size) == 0 ? 0 : errno;
 }
 
+bool is_fifo(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode);
+}
+
 bool is_special(const std::string& path) {
   struct stat status = {};
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
@@ -75,7 +81,8 @@ NewFile::NewFile(std::string path, uint64_t bytes)
     descriptor_ = open_special_file(path_);
     return;
   }
-  if (fs::is_directory(path_)) throw IoError("cannot write", path_, EISDIR);
+  std::error_code ignored;
+  if (fs::is_directory(path_, ignored)) throw IoError("cannot write", path_, EISDIR);
   unfinished_ = path_ + std::string(kUnfinishedSuffix);
   ::unlink(unfinished_.c_str());  // never opened, because it may be a link to another file
   descriptor_ = ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -87,13 +94,6 @@ NewFile::NewFile(std::string path, uint64_t bytes)
                   error);
   }
 }
-
-NewFile::NewFile(NewFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      unfinished_(std::move(other.unfinished_)),
-      bytes_(other.bytes_),
-      num_written_(other.num_written_),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 NewFile::~NewFile() {
   if (descriptor_ < 0) return;
@@ -146,11 +146,11 @@ void write_new_file(const std::string& path, std::string_view content) {
 NewFolder::NewFolder(std::string path)
     : path_(trimmed(std::move(path))), unfinished_(path_ + std::string(kUnfinishedSuffix)) {
   std::error_code error;
-  const bool exists = fs::exists(fs::symlink_status(path_, error));
+  const bool exists = is_entry(path_);
   if (exists && !(fs::is_directory(path_, error) && fs::is_empty(path_, error))) {
     throw ConfigError("'" + path_ + "' is already there: give the name of a new folder");
   }
-  if (fs::exists(fs::symlink_status(unfinished_, error))) {
+  if (is_entry(unfinished_)) {
     throw ConfigError("'" + unfinished_ +
                       "' is in the way: it was left by a run that was killed, or "
                       "is yours; remove it or move it away");
@@ -193,8 +193,11 @@ void create_folders(const std::string& path) {
   if (fs::is_directory(folder, error)) return;
   const std::string parent = folder_of(folder);
   if (parent != folder) create_folders(parent);
+  std::error_code ignored;
   fs::create_directory(folder, error);  // another process may have created it
-  if (!error && !fs::is_directory(folder)) error = std::make_error_code(std::errc::not_a_directory);
+  if (!error && !fs::is_directory(folder, ignored)) {
+    error = std::make_error_code(std::errc::not_a_directory);
+  }
   if (error) throw IoError("cannot create folder", folder, error.value());
   sync_folder(parent);
 }
@@ -202,7 +205,7 @@ void create_folders(const std::string& path) {
 int open_special_file(const std::string& path) {
   // Without O_NONBLOCK, opening a FIFO waits for a reader.
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0 && errno == ENXIO && fs::is_fifo(path)) {
+  if (descriptor < 0 && errno == ENXIO && is_fifo(path)) {
     throw IoError("no process reads this FIFO; start its reader first, then write to it:", path,
                   ENXIO);
   }

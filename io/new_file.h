@@ -7,6 +7,7 @@
 //
 // Thread-safety: NewFile::write() may be called from any thread for different bytes; all other
 // methods by one thread at a time. Errors: IoError.
+// For a device or a FIFO, one thread writes in order, and commit() only closes it.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +23,11 @@ inline constexpr std::string_view kUnfinishedSuffix = ".unfinished";
 
 class NewFile {
  public:
-  /// Allocates all bytes on the disk, so a full disk is detected at once.
+  /// Allocates all bytes on the disk where the file system supports it, so that a full disk is
+  /// detected at once. Removes a file that has the temporary name.
   NewFile(std::string path, uint64_t bytes);
-  NewFile(NewFile&& other) noexcept;
-  NewFile& operator=(NewFile&&) = delete;
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
   ~NewFile();
 
   /// REQUIRES: the range is within the allocated bytes; for a device or a FIFO, it begins where the
@@ -48,9 +50,10 @@ void write_new_file(const std::string& path, std::string_view content);
 
 class NewFolder {
  public:
-  /// Throws ConfigError if `path` exists and is not an empty folder, or if there is something under
-  /// the temporary name, which may be of the user. An empty folder is removed, and created again if
-  /// the new folder is not committed.
+  /// Creates the temporary folder and missing parents. Throws ConfigError if `path` exists and is
+  /// not an empty folder that can be removed, or if something has the temporary name, because it
+  /// may belong to the user. An empty folder is removed, and created again if the new folder is not
+  /// committed.
   explicit NewFolder(std::string path);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
@@ -74,7 +77,8 @@ void create_folders(const std::string& path);
 /// The path of the file to which symbolic links lead, even if that file does not exist yet. The
 /// path itself if it leads to a device or a FIFO: such links (/dev/stdout) may lead to no name.
 std::string destination_of(std::string path);
-/// Opens a device or a FIFO for writing. A FIFO that no process reads is an error.
+/// Opens a device or a FIFO for writing and returns a descriptor, which the caller closes. A FIFO
+/// that no process reads is an IoError.
 int open_special_file(const std::string& path);
 
 }  // namespace ebb

@@ -224,14 +224,13 @@ bool is_text(std::span<const std::byte> beginning) {
   return num_invalid(beginning) * 10 <= beginning.size();
 }
 
-Flaws flaws_of(std::span<const std::byte> block) {
+size_t num_flaws(std::span<const std::byte> block) {
   // Bytes of a character that began before the block.
   for (int i = 0; i < 3 && !block.empty(); ++i) {
     if ((block[0] & std::byte{0xc0}) != std::byte{0x80}) break;
     block = block.subspan(1);
   }
-  const auto num_nul = static_cast<size_t>(std::ranges::count(block, std::byte{0}));
-  return {.num_nul = num_nul, .num_invalid = num_invalid(block)};
+  return static_cast<size_t>(std::ranges::count(block, std::byte{0})) + num_invalid(block);
 }
 
 bool is_plainly_text(std::span<const std::byte> beginning) {

@@ -23,19 +23,13 @@ size_t character_bytes(std::span<const std::byte> text);
 /// at the end counts as complete.
 bool is_text(std::span<const std::byte> beginning);
 
-/// What a block of a text contains that is no text.
-struct Flaws {
-  size_t num_nul = 0;
-  size_t num_invalid = 0;  ///< bytes that are not UTF-8
-
-  size_t total() const { return num_nul + num_invalid; }
-};
-
-/// A block from the middle of a text: it may begin and end within a character.
-Flaws flaws_of(std::span<const std::byte> block);
+/// The number of bytes of a block from the middle of a text that are NUL or not UTF-8. The block
+/// may begin and end within a character.
+size_t num_flaws(std::span<const std::byte> block);
 
 /// Whether a file that is read as numbers is in fact text: it is_text() and has no control
-/// characters. False for files of a few bytes, which could look like text by chance.
+/// characters other than tabs and ends of lines and pages. False for files of a few bytes, which
+/// could look like text by chance.
 bool is_plainly_text(std::span<const std::byte> beginning);
 
 /// The kind of safetensors files in a Look.
@@ -46,7 +40,7 @@ struct Look {
   bool is_text = false;
   // Of text alone:
   bool has_byte_order_mark = false;  ///< begins with the three bytes of UTF-8's mark
-  bool is_utf8 = false;              ///< all of it
+  bool is_utf8 = false;              ///< all of the given bytes
   bool is_json = false;              ///< begins like a JSON object, or a list of them
   // Of files that are not text:
   std::string_view kind = {};    ///< "gzip data", "a PDF document"; empty: unknown

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <optional>
 
 #include "device/errors.h"
 #include "io/safetensors_header.h"
@@ -27,29 +26,28 @@ void widen(const std::byte* from, std::span<float> out) {
   }
 }
 
-/// Rounds F64. Returns the first finite value that becomes infinite.
-std::optional<double> narrow(const std::byte* from, std::span<float> out) {
-  std::optional<double> too_large;
+/// Rounds F64. Returns the index of the first finite value that becomes infinite, or out.size().
+size_t narrow(const std::byte* from, std::span<float> out) {
+  size_t too_large = out.size();
   for (size_t i = 0; i < out.size(); ++i) {
     double value;
     std::memcpy(&value, from + i * sizeof value, sizeof value);
     out[i] = static_cast<float>(value);
-    if (std::isinf(out[i]) && std::isfinite(value) && !too_large) too_large = value;
+    if (std::isinf(out[i]) && std::isfinite(value)) too_large = std::min(too_large, i);
   }
   return too_large;
 }
 
-/// Returns the first finite value that fp32 cannot represent.
-std::optional<double> to_floats(StoredType type, const std::byte* from, std::span<float> out) {
+/// Converts F64, BF16 or F16. Returns the index of the first finite value that fp32 cannot
+/// represent, or out.size().
+size_t to_floats(StoredType type, const std::byte* from, std::span<float> out) {
   if (type == StoredType::F64) return narrow(from, out);
-  if (type == StoredType::F32) {
-    std::memcpy(out.data(), from, out.size_bytes());
-  } else if (type == StoredType::BF16) {
+  if (type == StoredType::BF16) {
     widen<BF16>(from, out);
   } else {
     widen<F16>(from, out);
   }
-  return std::nullopt;
+  return out.size();
 }
 
 SafetensorsHeader read_header(const InputFile& file) {
@@ -90,6 +88,9 @@ void SafetensorsFile::read_floats(const StoredTensor& tensor, uint64_t first,
   }
   const uint64_t elements = tensor.num_elements(), size = size_of(tensor.type);
   EBB_CHECK(first <= elements && out.size() <= elements - first, "read past " + tensor.name);
+  if (tensor.type == StoredType::F32) {
+    return file_.read(tensor.offset + first * size, std::as_writable_bytes(out));
+  }
   const uint64_t at_once = kReadBytes / size;
   std::vector<std::byte> bytes(std::min<uint64_t>(at_once, out.size()) * size);
   for (uint64_t done = 0; done < out.size(); done += at_once) {
@@ -97,13 +98,14 @@ void SafetensorsFile::read_floats(const StoredTensor& tensor, uint64_t first,
     const uint64_t offset = tensor.offset + (first + done) * size;
     const auto piece = std::span(bytes).first(count * size);
     file_.read(offset, piece);
-    const auto too_large = to_floats(tensor.type, piece.data(), out.subspan(done, count));
-    if (too_large) {
-      throw FormatError(path(), offset,
-                        fmt::format("{:g} in tensor '{}' is too large for fp32, in which Ebb "
-                                    "computes: the largest value is 3.4e38",
-                                    *too_large, tensor.name));
-    }
+    const size_t too_large = to_floats(tensor.type, piece.data(), out.subspan(done, count));
+    if (too_large == count) continue;
+    double value;
+    std::memcpy(&value, piece.data() + too_large * size, sizeof value);
+    throw FormatError(path(), offset + too_large * size,
+                      fmt::format("{:g} in tensor '{}' is too large for fp32, in which Ebb "
+                                  "computes: the largest value is 3.4e38",
+                                  value, tensor.name));
   }
 }
 

@@ -1,8 +1,8 @@
 // Reads a safetensors file. The header is read and checked when the file is opened.
 //
-// Thread-safety: immutable after construction; any number of threads may read. Errors: IoError (the
-// file), FormatError with tensor and offset (its content), ConfigError (the type of a tensor is not
-// a weight type).
+// Thread-safety: immutable after construction; any number of threads may read. Errors: those of
+// InputFile; FormatError with tensor and offset (the content); ConfigError (the type of a tensor is
+// not a weight type).
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,7 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 /// Reads the map from tensor to file name from the index.
 std::map<std::string, std::string> read_weight_map(const std::string& index) {
   const Json json = read_json_file(index);
-  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  const auto map = json.find("weight_map");
   if (map == json.end() || !map->is_object()) {
     throw FormatError(index, 0,
                       "there is no object 'weight_map', which names the file of each tensor");

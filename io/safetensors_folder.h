@@ -43,7 +43,7 @@ class SafetensorsFolder {
   /// Null if there is no tensor with that name.
   const LocatedTensor* find(std::string_view name) const;
   uint64_t total_bytes() const { return total_bytes_; }
-  /// Names the files of weights that are left out; empty if there are none.
+  /// A sentence that names the weights that are left out; empty if there are none.
   const std::string& notice() const { return notice_; }
 
  private:

@@ -1,7 +1,7 @@
 // The order of the samples in a run.
 //
 // Positions count samples from the start of the run, through all epochs. A step at position p uses
-// the positions [p, p + B*K) for B samples and K micro-batches, and continues in the next epoch
+// the positions [p, p + B*K) for K micro-batches of B samples each, and continues in the next epoch
 // when one ends. The order Shuffled is a keyed permutation of [0, num_samples) per epoch. The
 // permutation is computed and not stored, so it takes no memory.
 //

@@ -1,5 +1,5 @@
-// A hash of a long file's values that takes milliseconds: of their number, and of blocks that are
-// spread evenly over them. Small files are hashed as a whole. A change between the blocks of a
+// A hash of a long file's values: of their number, and of 64 blocks of 4 KiB that are spread evenly
+// over them. Files of up to 256 KiB are hashed as a whole. A change between the blocks of a
 // large file is not noticed.
 //
 // Thread-safe; no state.
@@ -21,7 +21,8 @@ uint64_t sampled_hash(uint64_t count, uint64_t seed, const Read& read) {
   constexpr uint64_t kBlocks = 64, kBlockValues = 1024;  // 4 KiB
   std::vector<int32_t> values(std::min(count, kBlockValues));
   const uint64_t last = count - values.size();
-  // Equal for the same number of values. The blocks of small files adjoin or overlap.
+  // The positions of the blocks depend only on `count`. The blocks of small files adjoin or
+  // overlap.
   uint64_t hash = seed ^ count;
   for (uint64_t i = 0; i < kBlocks; ++i) {
     // i * last could overflow.

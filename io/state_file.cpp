@@ -4,9 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"

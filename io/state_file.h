@@ -11,7 +11,7 @@
 // Here a piece is 4 MiB of one plane of one parameter, or the rest of that plane. All numbers
 // are little-endian; the seed of XXH64 is 0.
 //
-// Not thread-safe. Errors: IoError; FormatError with the offset.
+// Not thread-safe. Errors: those of InputFile and NewFile; FormatError with the offset.
 #pragma once
 
 #include <cstddef>
@@ -84,8 +84,8 @@ class StateFileWriter {
   StateFileWriter(const std::string& path, const StateFileHeader& header);
   ~StateFileWriter();
 
-  /// Writes the next bytes of a plane of a parameter. The bytes of a plane are written in order;
-  /// planes in any order.
+  /// Writes the next bytes of a plane of a parameter, from its first byte to its last. Planes may
+  /// come in any order, but each is written to its end before the next.
   void write(size_t parameter, size_t plane, std::span<const std::byte> bytes);
   /// Syncs the file and renames it to its final name. REQUIRES: every plane was written to its end.
   void finish();
@@ -109,9 +109,8 @@ class StateFileReader {
 
   const std::string& path() const { return file_.path(); }
   const StateFileHeader& header() const { return header_; }
-  /// Reads the next bytes of a plane of a parameter. The bytes of a plane are read in order, and
-  /// from the first byte again after an error; planes in any order. The checksum is checked at the
-  /// end of each piece.
+  /// Reads the next bytes of a plane of a parameter. A call for another plane, or after an error,
+  /// begins at the first byte of the plane. The checksum is checked at the end of each piece.
   void read(size_t parameter, size_t plane, std::span<std::byte> into);
 
  private:

@@ -1,7 +1,5 @@
 #include "io/token_data.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -35,9 +33,16 @@ std::string_view reason_of(FileNote note) {
       return "is a record without its token file";
     case FileNote::Empty:
       return "is empty";
-    default:
+    case FileNote::RepeatedFolder:
       return "is listed under another path";
+    case FileNote::RepeatedFile:
+    case FileNote::Json:
+    case FileNote::Table:
+    case FileNote::ByteOrderMark:
+    case FileNote::NotUtf8:
+      break;  // of files that are read
   }
+  return "?";
 }
 
 /// "; 'x' is hidden (give its own path), and 2 more are left out"; empty if there are no notes. All
@@ -84,7 +89,7 @@ void check_text(const std::string& path, const TextScan& scan) {
 TokenData::TokenData(const std::vector<std::string>& paths, TokenType type) {
   for (const std::string& path : paths) {
     std::error_code error;
-    fs::is_directory(path, error) ? add_folder(path, type) : add_path(path, type);
+    fs::is_directory(path, error) ? add_folder(path, type) : add_file(path, type, false);
   }
   if (files_.empty()) {
     throw ConfigError("data is empty: there is no token in " + joined(paths) +
@@ -99,29 +104,21 @@ TokenData::TokenData(const std::vector<std::string>& paths, TokenType type) {
 void TokenData::add_folder(const std::string& folder, TokenType type) {
   FolderFiles found = files_under(folder);
   notes_.insert(notes_.end(), found.left_out.begin(), found.left_out.end());
-  for (const std::string& path : found.files) {
-    TokenFile file(path, type);
-    if (type == TokenType::Auto && file.type() == TokenType::Bytes) {
-      const Look look = file.look();
-      const TextScan scan = look.is_text ? file.scan_text() : TextScan{};
-      if (!look.is_text || scan.no_text_at) {
-        note(FileNote::NotText, path, look.is_text ? "text only at its beginning" : look.kind);
-        continue;
-      }
-      note_text(path, look, scan);
-    }
-    add(std::move(file));
-  }
+  for (const std::string& path : found.files) add_file(path, type, true);
 }
 
-void TokenData::add_path(const std::string& path, TokenType type) {
+/// A file of a folder that is not text is left out; one that is given by its own path is refused.
+void TokenData::add_file(const std::string& path, TokenType type, bool is_in_folder) {
   TokenFile file(path, type);
   if (type == TokenType::Auto && file.type() == TokenType::Bytes) {
     const Look look = file.look();
-    check_text(path, look);
-    const TextScan scan = file.scan_text();
-    check_text(path, scan);
-    note_text(path, look, scan);
+    if (!is_in_folder) check_text(path, look);
+    const TextScan scan = look.is_text ? file.scan_text() : TextScan{};
+    if (!is_in_folder) check_text(path, scan);
+    if (!look.is_text || scan.no_text_at) {
+      return note(FileNote::NotText, path, look.is_text ? "text only at its beginning" : look.kind);
+    }
+    if (file.num_tokens() > 0) note_text(path, look, scan);
   }
   add(std::move(file));
 }
@@ -145,9 +142,7 @@ void TokenData::add(TokenFile file) {
                       " ('" + file.path() +
                       "'): give files of one type, or name it with --token-type");
   }
-  struct stat status;
-  const bool is_there = ::stat(file.path().c_str(), &status) == 0;
-  if (is_there && !paths_.try_emplace({status.st_dev, status.st_ino}, file.path()).second) {
+  if (!paths_.try_emplace(file.id(), file.path()).second) {
     note(FileNote::RepeatedFile, file.path());
   }
   files_.push_back(std::move(file));

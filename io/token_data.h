@@ -4,15 +4,16 @@
 // Several paths are concatenated in the order given; a folder stands for the files under it that
 // data_folder.h lists, sorted by path. Files of a folder that would be read as text but are not
 // text (plain_text.h: pictures, archives, programs) are left out, unless the given type is Bytes. A
-// file that is given by its own path is never left out: it is refused. Text is read once from
-// beginning to end to check it. No file is loaded as a whole.
+// file that is given by its own path is not left out but refused, unless it is empty. Text is read
+// once from beginning to end to check it. No file is loaded as a whole.
 //
 // A sample of T positions is T+1 tokens, as the targets are the next tokens: sample i = tokens
 // [i*T, i*T+T].
 //
-// Thread-safety: any number of threads may read. Errors: those of TokenFile and data_folder.h;
-// ConfigError if there are no tokens, if a file that is given by its own path is not text, or if
-// paths contain tokens of different types.
+// Thread-safety: any number of threads may read, but not while limit_to() runs. Errors: those of
+// TokenFile and data_folder.h; ConfigError if there are no tokens, if a file that is given by its
+// own path does not begin as text (FormatError if a later part of it is not text), or if paths
+// contain tokens of different types.
 #pragma once
 
 #include <cstddef>
@@ -61,10 +62,8 @@ class TokenData {
   uint64_t fingerprint() const;
 
  private:
-  using FileId = std::pair<uint64_t, uint64_t>;  // device and inode
-
   void add_folder(const std::string& folder, TokenType type);
-  void add_path(const std::string& path, TokenType type);
+  void add_file(const std::string& path, TokenType type, bool is_in_folder);
   void add(TokenFile file);
   void note(FileNote note, const std::string& path, std::string_view kind = {});
   void note_text(const std::string& path, const Look& look, const TextScan& scan);

@@ -16,7 +16,6 @@ constexpr size_t kScanTokens = size_t{1} << 22;
 constexpr size_t kScanBytes = size_t{4} << 20;
 // Fewer could have the form of wider ids by chance.
 constexpr uint64_t kLeastLower = 8;
-constexpr uint64_t kMostVocabulary = uint64_t{1} << 31;  // tokens are read as int32
 
 uint32_t word(std::span<const std::byte> bytes, size_t index) {
   uint32_t value;
@@ -133,7 +132,7 @@ void TokenFile::check_plain() const {
 void TokenFile::check_width() const {
   if (type_ == TokenType::Bytes || header_bytes_ > 0) return;
   const std::vector<std::byte> bytes = beginning(kLookedAtBytes);
-  const uint64_t greatest = std::min(vocabulary_, kMostVocabulary) - 1;
+  const uint64_t greatest = num_allowed() - 1;
   const uint64_t most_upper = greatest >> (8 * token_bytes(type_));
   const auto halves = [=](auto tokens) { return are_halves(tokens, most_upper); };
   if (!with_tokens(type_, bytes, halves)) return;
@@ -154,9 +153,9 @@ TextScan TokenFile::scan_text() const {
     file_.read(first, bytes);
     for (size_t i = 0; i < bytes.size(); i += kLookedAtBytes) {
       const size_t size = std::min(kLookedAtBytes, bytes.size() - i);
-      const Flaws flaws = flaws_of(std::span(bytes).subspan(i, size));
-      scan.num_flaws += flaws.total();
-      if (flaws.total() * 10 <= kLookedAtBytes) continue;
+      const size_t flaws = num_flaws(std::span(bytes).subspan(i, size));
+      scan.num_flaws += flaws;
+      if (flaws * 10 <= kLookedAtBytes) continue;
       scan.no_text_at = first + i;
       return scan;
     }
@@ -214,12 +213,12 @@ void TokenFile::limit_to(uint64_t vocabulary) {
 
 /// False if every value of the type is in the vocabulary.
 bool TokenFile::has_limit() const {
-  return std::min(vocabulary_, kMostVocabulary) < uint64_t{1} << (8 * token_bytes(type_));
+  return num_allowed() < uint64_t{1} << (8 * token_bytes(type_));
 }
 
 void TokenFile::check(size_t first, std::span<const std::byte> bytes) const {
   if (!has_limit()) return;
-  const uint64_t allowed = std::min(vocabulary_, kMostVocabulary);
+  const uint64_t allowed = num_allowed();
   with_tokens(type_, bytes, [&](auto tokens) {
     uint32_t most = 0;
     for (const uint32_t token : tokens) most = std::max(most, token);

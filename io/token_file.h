@@ -1,11 +1,12 @@
 // One file of tokens: raw bytes, headerless u16/u32, or llm.c's .bin. The file stays open and is
 // read where tokens are needed.
 //
-// Thread-safety: any number of threads may read. Errors: those of InputFile; FormatError (the
-// content contradicts the header; a token that is not allowed), ConfigError (unknown type; a file
-// without a header that cannot contain tokens of the given type).
+// Thread-safety: any number of threads may read, but not while limit_to() runs. Errors: those of
+// InputFile; FormatError (the content contradicts the header; a token that is not allowed),
+// ConfigError (unknown type; a file without a header that cannot contain tokens of the given type).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -51,6 +52,7 @@ class TokenFile {
   TokenFile(const std::string& path, TokenType type);
 
   const std::string& path() const { return file_.path(); }
+  FileId id() const { return file_.id(); }
   /// The type of the tokens in the file, never Auto.
   TokenType type() const { return type_; }
   size_t num_tokens() const { return num_tokens_; }
@@ -68,6 +70,9 @@ class TokenFile {
   void limit_to(uint64_t vocabulary);
 
  private:
+  static constexpr uint64_t kMostVocabulary = uint64_t{1} << 31;  // tokens are read as int32
+
+  uint64_t num_allowed() const { return std::min(vocabulary_, kMostVocabulary); }
   void interpret(TokenType wanted);
   void interpret_header(TokenType found, std::span<const std::byte> header);
   void check_width() const;
@@ -80,7 +85,7 @@ class TokenFile {
   InputFile file_;
   TokenType type_ = TokenType::Bytes;
   size_t header_bytes_ = 0;
-  uint64_t vocabulary_ = uint64_t{1} << 31;  // tokens are read as int32
+  uint64_t vocabulary_ = kMostVocabulary;
   size_t num_tokens_ = 0;
 };
 

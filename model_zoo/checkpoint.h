@@ -7,7 +7,8 @@
 //
 // Also writes the weights of a trainer as a Hugging Face folder. One thread at a time.
 //
-// Errors: IoError; FormatError if the file is damaged or belongs to another model.
+// Errors: those of InputFile and NewFile; FormatError if the file is damaged or belongs to another
+// model.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@
 
 namespace ebb {
 
-/// The size of the file that write_state() writes without `numbers`.
+/// An upper bound of the size of the file that write_state() writes without `numbers`.
 uint64_t state_file_bytes(const Layout& layout);
 
 /// Releases the state lock of each parameter as soon as the parameter is written, so another thread

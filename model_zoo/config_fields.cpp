@@ -24,9 +24,7 @@ std::string list_of(std::initializer_list<std::string_view> names) {
 }  // namespace
 
 ConfigFields::ConfigFields(std::string path, const nlohmann::json& json)
-    : path_(std::move(path)), json_(&json) {
-  if (!json.is_object()) throw ConfigError(fmt::format("'{}' is not a JSON object", path_));
-}
+    : path_(std::move(path)), json_(&json) {}
 
 const nlohmann::json* ConfigFields::find(std::string_view name) const {
   const auto at = json_->find(name);
@@ -99,9 +97,8 @@ std::optional<ConfigFields> ConfigFields::find_object(std::string_view name) con
   return fields;
 }
 
-void ConfigFields::require_flag(std::string_view name, bool allowed, bool otherwise) const {
-  if (flag(name, otherwise) == allowed) return;
-  if (!has(name)) throw_missing(name);
+void ConfigFields::require_flag(std::string_view name, bool allowed) const {
+  if (flag(name, allowed) == allowed) return;
   refuse(name, allowed ? "only true" : "only false");
 }
 

@@ -26,7 +26,7 @@ inline constexpr NumberRange kNormEpsilon{1e-30, 1};
 
 class ConfigFields {
  public:
-  /// `json` must outlive this object. Throws ConfigError if `json` is not an object.
+  /// `json` must outlive this object. REQUIRES: it is an object.
   ConfigFields(std::string path, const nlohmann::json& json);
 
   const std::string& path() const { return path_; }
@@ -49,8 +49,8 @@ class ConfigFields {
   /// A nested object; messages name its fields "name.field". nullopt if the object is absent.
   std::optional<ConfigFields> find_object(std::string_view name) const;
 
-  /// Throws ConfigError if the value is not `allowed`. An absent field has the value `otherwise`.
-  void require_flag(std::string_view name, bool allowed, bool otherwise) const;
+  /// Throws ConfigError if the field is present and its value is not `allowed`.
+  void require_flag(std::string_view name, bool allowed) const;
   /// Throws ConfigError if the text is not in `allowed`, or null. REQUIRES: the field is present,
   /// or `otherwise` is not empty.
   void require_text(std::string_view name, std::initializer_list<std::string_view> allowed,

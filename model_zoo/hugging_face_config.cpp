@@ -47,10 +47,10 @@ void require_full_attention(const ConfigFields& f, int64_t num_layers) {
 ModelConfig read_gpt2(const ConfigFields& f) {
   // Both names mean the same formula.
   f.require_text("activation_function", {"gelu_new", "gelu_pytorch_tanh"}, "gelu_new");
-  f.require_flag("scale_attn_weights", true, true);
-  f.require_flag("scale_attn_by_inverse_layer_idx", false, false);
-  f.require_flag("add_cross_attention", false, false);
-  f.require_flag("tie_word_embeddings", true, true);
+  f.require_flag("scale_attn_weights", true);
+  f.require_flag("scale_attn_by_inverse_layer_idx", false);
+  f.require_flag("add_cross_attention", false);
+  f.require_flag("tie_word_embeddings", true);
   const Gpt2Config config = {
       .vocabulary = f.size("vocab_size"),
       .max_positions = size_of_either(f, "n_positions", "max_position_embeddings"),
@@ -67,9 +67,9 @@ ModelConfig read_bert(const ConfigFields& f) {
   f.require_text("hidden_act", {"gelu"}, "gelu");
   // transformers 5 has no such field, so that it also accepts null.
   if (f.has("position_embedding_type")) f.require_text("position_embedding_type", {"absolute"});
-  f.require_flag("is_decoder", false, false);
-  f.require_flag("add_cross_attention", false, false);
-  f.require_flag("tie_word_embeddings", true, true);
+  f.require_flag("is_decoder", false);
+  f.require_flag("add_cross_attention", false);
+  f.require_flag("tie_word_embeddings", true);
   require_full_attention(f, f.size("num_hidden_layers"));
   return BertConfig{
       .vocabulary = f.size("vocab_size"),
@@ -173,19 +173,21 @@ ModelConfig read_qwen3(const ConfigFields& f) {
 
 struct Architecture {
   std::string_view name;
-  std::string_view base_name;  ///< of the base model, whose folders have no head
+  std::string_view base_name;   ///< of the base model, whose folders have no head
+  std::string_view other_name;  ///< of a class that also has this head; empty if there is none
   std::string_view model_type;
   bool is_causal;
   ModelConfig (*read)(const ConfigFields&);
 };
 
 constexpr std::array<Architecture, 6> kArchitectures = {
-    {{"GPT2LMHeadModel", "GPT2Model", "gpt2", true, read_gpt2},
-     {"LlamaForCausalLM", "LlamaModel", "llama", true, read_llama},
-     {"MistralForCausalLM", "MistralModel", "mistral", true, read_mistral},
-     {"Qwen2ForCausalLM", "Qwen2Model", "qwen2", true, read_qwen2},
-     {"Qwen3ForCausalLM", "Qwen3Model", "qwen3", true, read_qwen3},
-     {"BertForMaskedLM", "BertModel", "bert", false, read_bert}}};
+    {{"GPT2LMHeadModel", "GPT2Model", "", "gpt2", true, read_gpt2},
+     {"LlamaForCausalLM", "LlamaModel", "", "llama", true, read_llama},
+     {"MistralForCausalLM", "MistralModel", "", "mistral", true, read_mistral},
+     {"Qwen2ForCausalLM", "Qwen2Model", "", "qwen2", true, read_qwen2},
+     {"Qwen3ForCausalLM", "Qwen3Model", "", "qwen3", true, read_qwen3},
+     // The second head of BertForPreTraining is ignored, as transformers does.
+     {"BertForMaskedLM", "BertModel", "BertForPreTraining", "bert", false, read_bert}}};
 
 // Fields of other architectures that change the computation. The list is not complete, because an
 // author may invent fields; these are the ones that models derived from Llama use.
@@ -199,14 +201,7 @@ constexpr std::array<std::string_view, 7> kForeignFields = {
 /// Refuses fields that say that the model computes something else than its architecture.
 void check_common(const ConfigFields& fields, const Architecture& architecture) {
   fields.require_text("model_type", {architecture.model_type}, architecture.model_type);
-  if (architecture.is_causal) {
-    fields.require_flag("is_causal", true, true);
-    // Python reads null as false here.
-    if (fields.is_null("is_causal")) {
-      throw ConfigError(
-          fmt::format("'{}': is_causal is null, allowed is only true", fields.path()));
-    }
-  }
+  if (architecture.is_causal) fields.require_flag("is_causal", true);
   for (const std::string_view name : kMultipliers) {
     if (fields.find_number(name).value_or(1) != 1) fields.refuse(name, "1");
   }
@@ -217,14 +212,13 @@ void check_common(const ConfigFields& fields, const Architecture& architecture) 
   }
 }
 
-/// Whether this is the value of `architectures` for the architecture. BertForPreTraining has the
-/// head of BertForMaskedLM and a second one, which transformers ignores.
+/// Whether this is a value of `architectures` for the architecture.
 bool names(const nlohmann::json& value, const Architecture& architecture) {
-  const auto is = [&value](std::string_view name) {
-    return value == nlohmann::json::array({name});
-  };
-  return is(architecture.name) || is(architecture.base_name) ||
-         (architecture.model_type == "bert" && is("BertForPreTraining"));
+  return std::ranges::any_of(
+      std::array{architecture.name, architecture.base_name, architecture.other_name},
+      [&](std::string_view name) {
+        return !name.empty() && value == nlohmann::json::array({name});
+      });
 }
 
 /// Without `architectures`, the field `model_type` selects the architecture, as in the class

@@ -3,9 +3,11 @@
 //
 // The field `architectures` selects the architecture; without it, `model_type` does. If Ebb does
 // not compute something as transformers does (an architecture, an activation, a scaling of
-// positions, a quantised type,
-// ...), the error names the field. An absent field has the default value of transformers. Both
-// formats of rotary positions are supported: rope_theta with rope_scaling, and rope_parameters.
+// positions, a quantised type), the error names the field. Sizes must be present, except those for
+// which older configurations of transformers have a default; every other absent field has the
+// default value of transformers. Both formats of rotary positions are supported: rope_theta with
+// rope_scaling, and rope_parameters. A field that changes the computation of another architecture
+// is refused by name; any other unknown field is ignored.
 // Dropout is no part of a ModelConfig, because it is a setting of the run and not of the model.
 //
 // Errors: IoError, FormatError (the file), ConfigError that names the file, the field, its value

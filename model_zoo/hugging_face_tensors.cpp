@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <unordered_set>
 
 #include "device/errors.h"
@@ -206,10 +205,8 @@ std::vector<MappedTensor> map_tensors(const ModelConfig& config, const Parameter
   return tensors;
 }
 
-namespace {
-
-std::vector<MappedTensor> match(const ModelConfig& config, const Parameters& parameters,
-                                const SafetensorsFolder& folder, bool is_base) {
+std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Parameters& parameters,
+                                        const SafetensorsFolder& folder, bool is_base) {
   const TensorNaming naming = naming_of(config);
   std::vector<MappedTensor> tensors = map_tensors(config, parameters);
   std::unordered_set<std::string> used;
@@ -227,18 +224,6 @@ std::vector<MappedTensor> match(const ModelConfig& config, const Parameters& par
   if (!missing.empty()) throw_missing(naming, folder, missing, used);
   check_rest(naming, folder, used);
   return tensors;
-}
-
-}  // namespace
-
-std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Parameters& parameters,
-                                        const SafetensorsFolder& folder) {
-  return match(config, parameters, folder, false);
-}
-
-void check_tensors(const ModelConfig& config, const Parameters& parameters,
-                   const SafetensorsFolder& folder, bool is_base) {
-  match(config, parameters, folder, is_base);
 }
 
 std::vector<std::string> tensors_of_other_heads(const ModelConfig& config,

@@ -38,13 +38,10 @@ struct MappedTensor {
 std::vector<MappedTensor> map_tensors(const ModelConfig& config, const Parameters& parameters);
 
 /// The same with the names in the folder. Checks that every tensor is present with the right shape
-/// and a weight type, and that no other tensor of the folder is a weight of the model.
+/// and a weight type, and that no other tensor of the folder is a weight of the model. If
+/// `is_base`, tensors of the head may be missing; they keep their names of map_tensors().
 std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Parameters& parameters,
-                                        const SafetensorsFolder& folder);
-
-/// The same checks without a result. If `is_base`, all tensors of the head may be missing.
-void check_tensors(const ModelConfig& config, const Parameters& parameters,
-                   const SafetensorsFolder& folder, bool is_base);
+                                        const SafetensorsFolder& folder, bool is_base = false);
 
 /// The tensors of the folder that belong to heads of other tasks. The model has no such head, so
 /// that they are not saved with it. Buffers do not count, because transformers makes them anew.

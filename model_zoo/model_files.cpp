@@ -38,18 +38,38 @@ void copy_synced(const fs::path& from, const fs::path& to) {
   write_new_file(to.string(), read_input_file(from.string(), "model file", kMostBytes));
 }
 
-void copy_companions(const std::string& from, const std::string& to) {
+/// The names of the files in a folder; none if there is no such folder.
+std::vector<std::string> names_in(const std::string& folder) {
+  refuse_broken_link(folder);
+  std::vector<std::string> names;
   std::error_code error;
-  for (const char* name : kCompanions) {
-    const fs::path file = fs::path(from) / name;
-    if (fs::exists(file, error)) copy_synced(file, fs::path(to) / name);
+  if (!fs::is_directory(folder, error)) return names;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    if (!entry->is_directory(ignored)) names.push_back(entry->path().filename().string());
   }
-  const fs::path templates = fs::path(from) / kTemplates;
-  if (!fs::is_directory(templates, error)) return;
-  fs::create_directory(fs::path(to) / kTemplates, error);
-  for (const auto& entry : fs::directory_iterator(templates)) {
-    if (entry.is_regular_file())
-      copy_synced(entry.path(), fs::path(to) / kTemplates / entry.path().filename());
+  if (error) throw InputError("cannot list folder", folder, error.value());
+  return names;
+}
+
+/// The paths in the folder of the files that belong to the model, apart from config.json.
+std::vector<std::string> companions_of(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const char* name : kCompanions) {
+    if (is_entry(fmt::format("{}/{}", folder, name))) files.emplace_back(name);
+  }
+  for (const std::string& name : names_in(fmt::format("{}/{}", folder, kTemplates))) {
+    files.push_back(fmt::format("{}/{}", kTemplates, name));
+  }
+  return files;
+}
+
+void copy_companions(const std::string& from, const std::string& to) {
+  for (const std::string& file : companions_of(from)) {
+    const fs::path copy = fs::path(to) / file;
+    create_folders(copy.parent_path().string());
+    copy_synced(fs::path(from) / file, copy);
   }
 }
 
@@ -62,9 +82,8 @@ void check_model_files(const std::string& folder) {
         "'{}' has no config.json: give the folder of a model that transformers saved", folder));
   }
   const InputFile opened_config(config, "JSON");
-  for (const char* name : kCompanions) {
-    const std::string path = (fs::path(folder) / name).string();
-    if (is_entry(path)) const InputFile opened(path, "model file");
+  for (const std::string& file : companions_of(folder)) {
+    const InputFile opened(fmt::format("{}/{}", folder, file), "model file");
   }
 }
 
@@ -93,13 +112,14 @@ std::vector<int32_t> end_tokens(const std::string& folder) {
     const auto tokens = found->is_array() ? *found : nlohmann::json::array({*found});
     std::vector<int32_t> ends;
     for (const auto& token : tokens) {
-      if (!token.is_number_unsigned() || token.get<uint64_t>() > INT32_MAX) {
+      const auto number = whole_number(token);
+      if (!number || *number > INT32_MAX) {
         throw ConfigError(
             fmt::format("'{}': eos_token_id is {}: allowed are a token or a list of "
                         "tokens, from 0 to 2147483647",
                         path.string(), json_text(*found)));
       }
-      ends.push_back(token.get<int32_t>());
+      ends.push_back(static_cast<int32_t>(*number));
     }
     return ends;
   }

@@ -13,12 +13,14 @@ namespace ebb {
 
 /// Opens config.json, the generation settings and the tokenizer files of a folder, so that a broken
 /// link or a Git LFS pointer is found before a run and not when its first checkpoint is saved.
-/// Errors: those of InputFile; ConfigError if there is no config.json.
+/// Errors: those of InputFile; InputError if a folder cannot be listed; ConfigError if there is no
+/// config.json.
 void check_model_files(const std::string& folder);
 
 /// Writes to the folder `to` a config.json with `dtype` as the type of the weights, and copies of
 /// the generation settings and tokenizer files of the folder `from`. If `from` is empty, writes
-/// only a config.json, made from `config`. Every file is synced. Errors: IoError, FormatError.
+/// only a config.json, made from `config`. Every file is synced. Errors: those of
+/// check_model_files() and NewFile; FormatError if config.json is not JSON.
 void write_model_files(const std::string& from, const ModelConfig& config, DType dtype,
                        const std::string& to);
 
@@ -26,7 +28,8 @@ void write_model_files(const std::string& from, const ModelConfig& config, DType
 void copy_model_files(const std::string& from, std::optional<DType> dtype, const std::string& to);
 
 /// The tokens that end a text: those of generation_config.json of a folder, otherwise those of its
-/// config.json. Empty if neither file names any.
+/// config.json. Empty if neither file names any. Errors: those of read_json_file(); ConfigError if
+/// eos_token_id is neither a token nor a list of tokens.
 std::vector<int32_t> end_tokens(const std::string& folder);
 
 }  // namespace ebb

@@ -23,7 +23,7 @@ std::string address_limit_text();
 
 /// Maps zero-filled memory at reserved addresses. Throws OutOfMemory ("host").
 void commit_memory(std::byte* data, size_t bytes, std::string_view tag);
-/// Touches every page, so that no later access has to wait for the operating system.
+/// Writes a zero to every page, so that no later access has to wait for the operating system.
 void touch_pages(std::byte* data, size_t bytes);
 
 /// Fills the range with a pattern that is a NaN in fp32 and in bf16.

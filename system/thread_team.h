@@ -4,7 +4,8 @@
 // for_each(n, body) runs body(0) .. body(n - 1), each exactly once, in any order on any of the
 // team's threads, and returns when all are done. What a body computes must depend on its index
 // alone, so results never depend on the number of threads. Denormals are flushed to zero inside
-// bodies. Nothing is allocated after the first calls.
+// bodies. If bodies throw, for_each() throws one of the exceptions when all threads are finished.
+// Nothing is allocated after the first calls.
 //
 // On a machine of several NUMA nodes each node has threads of its own, bound to its cores, and runs
 // one range of the indices (tasks_of_node): for the same n an index always runs on the same node.

@@ -1,10 +1,11 @@
 // A file to which a run appends while it runs: its log or its trace.
 //
-// A regular file is locked, so that two runs never write to one file. A device or a FIFO is written
-// and not locked. A new file is synced to its folder, and removed if nothing was written to it.
+// A regular file is locked, so that two runs never write to one file; a file system without locks
+// gives no such protection. A device or a FIFO is written and not locked. The name of a new file is
+// synced, and the file is removed if nothing was written to it.
 //
-// Not thread-safe. Errors: InputError if the file cannot be opened; IoError later; ConfigError if
-// another run has the lock.
+// Not thread-safe. Errors: InputError if a regular file cannot be opened; IoError for a device or a
+// FIFO, and later; ConfigError if another run has the lock.
 #pragma once
 
 #include <cstdint>

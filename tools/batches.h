@@ -1,8 +1,8 @@
 // Loads micro-batches of token data, the inputs of the models in model_zoo. Host memory is
 // allocated once.
 //
-// Targets are the next tokens, or labels. With documents, attention and positions
-// restart at each document, and its last token has no target. Token types are 0.
+// Targets are the next tokens, or labels. With documents, attention and positions restart at each
+// document, and the last token of a document has no target. Token types are 0.
 //
 // Not thread-safe.
 #pragma once

@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 #include "io/new_file.h"
 
 namespace ebb {
@@ -124,7 +125,7 @@ void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t k
 SaveFolder::SaveFolder(std::string path, const std::string& resumed, uint64_t step)
     : path_(std::move(path)) {
   std::error_code error;
-  if (fs::exists(fs::symlink_status(path_, error)) && !fs::is_directory(path_, error)) {
+  if (is_entry(path_) && !fs::is_directory(path_, error)) {
     throw ConfigError(
         fmt::format("--save '{}': it is no folder: give the name of a folder", path_));
   }

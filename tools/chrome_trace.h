@@ -25,8 +25,8 @@ class ChromeTrace {
   ChromeTrace(const ChromeTrace&) = delete;
   ChromeTrace& operator=(const ChromeTrace&) = delete;
 
-  /// Begins a new trace. If `keeps_old` is true and the file is not empty, the file is first
-  /// renamed (set_aside.h), and its new name is returned.
+  /// Begins a new trace. An old trace is deleted; but if `keeps_old` is true, it is first renamed
+  /// (set_aside.h), and its new name is returned.
   std::optional<std::string> begin(const std::string& run_id, bool keeps_old = false);
   /// Adds the next step. REQUIRES: the trace has begun. The step begins at the end of the previous
   /// step.

@@ -153,7 +153,7 @@ void compare_with_config(const std::string& from, const SafetensorsFolder& folde
                     error.what()));
     return;
   }
-  check_tensors(config, model->parameters(), folder, is_base_model(from));
+  match_tensors(config, model->parameters(), folder, is_base_model(from));
 }
 
 void convert(const ConvertOptions& options) {

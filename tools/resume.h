@@ -1,6 +1,6 @@
 // Resumes a run: finds the checkpoint, takes over its flags, and reports what has changed since.
 //
-// Errors: ConfigError if flags contradict each other; IoError and FormatError of the files.
+// Errors: ConfigError if flags contradict each other; those of reading a checkpoint.
 #pragma once
 
 #include <optional>
@@ -25,10 +25,11 @@ struct Resumed {
 
 /// Evaluates --resume. nullopt if it was not given, or if --save has no checkpoint yet. Flags that
 /// were not given get the values of the checkpoint. --save, if not given, gets the folder of the
-/// checkpoint. A log or trace that only the checkpoint names is written only if the file has the id
-/// of this run, and not if the run saves to another folder: a checkpoint may come from somebody
-/// else. Throws ConfigError if --log names the log of another run. The model's configuration also
-/// comes from the checkpoint, because the folder of the model may no longer exist.
+/// checkpoint. A log or trace that only the checkpoint names is written only if it is the log or
+/// trace of this run, and not if the run saves to another folder: a checkpoint may come from
+/// somebody else. Throws ConfigError if --log names the log of another run. The model's
+/// configuration also comes from the checkpoint, because the folder of the model may no longer
+/// exist.
 std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options);
 
 /// What the log of the run needs. A run that is not resumed gets a new id.

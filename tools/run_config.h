@@ -1,7 +1,7 @@
 // The flags of a run as a list: the flags that a checkpoint keeps, the flags that a resumed run
 // reads from it, and the differences. Names are long flags without dashes, values are their texts.
 //
-// Pure functions, except give_flags().
+// Pure functions, except give_flags(), which changes the command line.
 #pragma once
 
 #include <string>

@@ -195,7 +195,11 @@ void check_documents(const DataFlags& flags, const DocumentFile& documents,
 /// `num_targets`: of the labels that the samples contain.
 void check_reached(const DataFlags& flags, const LabelFile& labels, uint64_t num_in_samples) {
   // An evaluation within a training reads fewer samples, and checks those.
-  if (flags.prefix != "--" || labels.num_targets(0, num_in_samples) > 0) return;
+  const uint64_t num_others = labels.num_labels() - num_in_samples;
+  if (flags.prefix != "--" ||
+      labels.num_targets() > labels.num_targets(num_in_samples, num_others)) {
+    return;
+  }
   throw ConfigError(fmt::format(
       "--labels '{}': all labels of the {} tokens in samples are {} (ignored); only tokens at the "
       "end, which fill no sample, have others: give more data or a smaller --seq-length",

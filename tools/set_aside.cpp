@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 
 namespace ebb {
 
@@ -17,7 +18,7 @@ std::optional<std::string> set_aside(const std::string& path) {
   const std::string file = fs::canonical(path, error).string();  // a symbolic link stays a link
   const auto numbered = [&](int i) { return fmt::format("{}.{}", file, i); };
   int i = 1;
-  while (fs::exists(fs::symlink_status(numbered(i), ignored))) ++i;
+  while (is_entry(numbered(i))) ++i;
   if (!error) fs::rename(file, numbered(i), error);
   if (error)
     throw IoError("cannot rename the old file, so that a new one can have its name", path,

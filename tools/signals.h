@@ -1,6 +1,7 @@
 // Ctrl-C, SIGTERM, SIGHUP (a closed terminal), SIGUSR1 and SIGUSR2 (batch systems, before time is
-// up): the first asks the run to end after its step, the second ends the process at once. A SIGHUP
-// that was ignored before, as under nohup, stays ignored.
+// up): the first asks the run to end after its step, a second one ends the process at once if it
+// comes at least `grace` after the first. Earlier ones are ignored, because some launchers send a
+// signal twice. A SIGHUP that was ignored before, as under nohup, stays ignored.
 //
 // Construct the object before any other thread starts: new threads inherit the blocked signals, and
 // a thread of this class waits for these signals. The destructor restores the previous state.

@@ -130,7 +130,7 @@ struct Plan {
   /// The same chunks at both ends, usually in other blocks.
   std::vector<ResidentChunk> resident_at_start, resident_at_end;
   std::vector<uint32_t> device_updates;  ///< resident chunks that the device updates, ascending
-  size_t loaded_bytes = 0;               ///< of chunks only
+  size_t loaded_bytes = 0;               ///< of chunks only, as the next field
   size_t stored_bytes = 0;
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once
 

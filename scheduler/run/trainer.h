@@ -35,10 +35,10 @@ namespace ebb {
 struct StepResult {
   double loss = 0;          ///< mean over all targets of the step
   double grad_norm = 0;     ///< before clipping, without the factor of the loss scale
-  bool skipped = false;     ///< the norm was not a number; the step changed no weight
+  bool skipped = false;     ///< the norm was NaN or infinite; the step changed no weight
   uint32_t loss_scale = 1;  ///< the loss scale of this step in fp16; 1 in other types
   uint64_t num_targets = 0;
-  double step_s = 0;
+  double step_s = 0;     ///< with the warm-up plan, if the step ran it
   double compute_s = 0;  ///< kernels are running
   double stall_s = 0;    ///< the compute stream is idle before its last operation ends
   double update_s = 0;   ///< the optimizer is running on the host
@@ -46,7 +46,7 @@ struct StepResult {
   size_t loaded_bytes = 0;
   size_t stored_bytes = 0;
   uint32_t speculated_chunks = 0;   ///< updated before the norm was known
-  uint32_t rolled_back_chunks = 0;  ///< of these, rolled back by clipping or a norm of NaN
+  uint32_t rolled_back_chunks = 0;  ///< of these, rolled back by clipping or a skipped step
 };
 
 /// Runs training steps and evaluations. Deferred updates of a step run during the forward of the
@@ -56,22 +56,24 @@ struct StepResult {
 class Trainer {
  public:
   /// `model`, `device` and `prepared` must outlive the trainer. The weights get their initial
-  /// values from the seed, or zeros without options.random_weights. Throws ConfigError if the plan
-  /// was made for a device with fewer threads or other kernels.
+  /// values from the seed, or zeros without options.random_weights. Throws OutOfMemory; ConfigError
+  /// if the plan was made for a device with fewer threads or other kernels.
   Trainer(const Model& model, Device& device, const Preparation& prepared);
   ~Trainer();
 
   /// Runs one step. REQUIRES: as many micro-batches as options.gradient_accumulation. Throws
-  /// NumericError if a gradient is not a number and the step cannot be skipped, or if
-  /// options.max_skipped_steps steps were skipped in a row. If running the plan throws, no further
-  /// step or evaluation can run, but the state can be read: it is the state before the step. The
-  /// state is lost, and reading it throws a LogicError, if updates do not wait for the norm, if an
-  /// update that was not deferred has begun, if some deferred updates of the step before were not
-  /// made, or if there are device updates.
+  /// NumericError if there are no targets, if a gradient is NaN or infinite and the step cannot be
+  /// skipped, or if options.max_skipped_steps steps were skipped in a row. If running the plan
+  /// throws, no further step or evaluation can run, but the state can be read: it is the state
+  /// before the step. The state is lost, and reading it throws a LogicError, if updates do not wait
+  /// for the norm, if an update that was not deferred has begun, if some deferred updates of the
+  /// step before were not made, if there are device updates, or if the warm-up plan or the flush
+  /// plan threw.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   /// Returns the mean loss, without computing gradients; NaN with emulated compute. REQUIRES:
-  /// options.evaluation_batches micro-batches. After a throw the state can still be read: it is
-  /// the state after the last step. But it is lost if there are device updates.
+  /// options.evaluation_batches micro-batches. Throws NumericError if there are no targets. If
+  /// running the plan throws, the state can still be read: it is the state after the last step. But
+  /// it is lost if there are device updates, or if the flush plan threw.
   double evaluate(std::span<const MicroBatch> micro_batches);
 
   /// The times at which the operations of the plan ran in the last step. Valid until the next call
@@ -104,7 +106,7 @@ class Trainer {
   const Layout& layout() const;
   /// Replaces the state, for example by that of a checkpoint. `read` must fill `into` with the next
   /// bytes of the plane. It is called for each parameter in call order, plane after plane, and it
-  /// must not use this trainer.
+  /// must not use this trainer. If it throws, the trainer must not be used any more.
   using ReadPlane = std::function<void(ParameterId, size_t plane, std::span<std::byte> into)>;
   void restore(const OptimizerCounters& counters, const ReadPlane& read);
 

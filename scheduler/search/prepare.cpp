@@ -102,7 +102,7 @@ void check_uses(const Trace& trace, const Layout& layout) {
   }
 }
 
-/// Planning takes about 0.05 ms and 3 KiB for each use of a chunk. Chunks of the default size are
+/// Planning takes about 0.1 ms and 4 KiB for each use of a chunk. Chunks of the default size are
 /// not limited: their uses follow from the size of the model.
 void check_num_chunk_uses(const Trace& trace, const Layout& layout) {
   constexpr uint64_t kMostUses = uint64_t{1} << 20;
