@@ -51,6 +51,7 @@ void test_input(Bytes input) {
   is_accepted([] { end_tokens(folder()); });
   is_accepted([] {
     const ModelConfig config = read_model_config(folder());
+    note_accepted();
     check_model(config);
     check_round_trip(config);
   });

@@ -23,6 +23,7 @@ std::vector<int64_t> first_tokens(Bytes input) {
 }
 
 void check(const DocumentFile& file, Bytes input) {
+  note_accepted();
   const std::vector<int64_t> firsts = first_tokens(input);
   uint64_t num_documents = 1;
   for (size_t i = 1; i < kTokens; ++i) num_documents += firsts[i] != firsts[i - 1];

@@ -1,4 +1,5 @@
 // A file of labels.
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -10,9 +11,12 @@ namespace {
 
 constexpr uint32_t kVocabulary = 300;
 
-void check(const LabelFile& file) {
+void check(const LabelFile& file, Bytes input) {
+  note_accepted();
   std::vector<int32_t> labels(file.num_labels());
   file.read(0, labels);
+  const auto bytes = std::as_bytes(std::span(labels));
+  require(std::ranges::equal(bytes, input), "the labels are those of the file");
   uint64_t num_targets = 0;
   for (const int32_t label : labels) {
     if (label == kIgnoredLabel) continue;
@@ -35,7 +39,7 @@ void test_input(Bytes input) {
     is_accepted([&] {
       const LabelFile file(path, num_tokens, kVocabulary);
       require(file.num_labels() == num_tokens, "each token has a label");
-      check(file);
+      check(file, input);
     });
   }
 }

@@ -10,6 +10,7 @@ namespace {
 void check_machine_file(const std::string& path) {
   PlannedMachine machine;
   if (!is_accepted([&] { machine = find_machine(path); })) return;
+  note_accepted();
   require(machine.device_memory_bytes > 0 && machine.host_memory_bytes > 0, "memory is above 0");
   require(machine.num_threads > 0, "there is a thread");
   const std::string text = to_json(machine);

@@ -2,7 +2,8 @@
 // libFuzzer, so it is part of the fast tests. The inputs are always the same.
 //
 // Usage: test_fuzz_TARGET SEEDS DICTIONARY NUMBER
-// If an input ends the program, the input is written to the file "crash" in the working directory.
+// If an input ends the program, the input is written to the file "test_fuzz_TARGET.crash" in the
+// working directory.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -111,13 +112,14 @@ class Mutations {
   uint64_t counter_ = 0;
 };
 
-std::string current;  // the input that the target has now
+std::string current;     // the input that the target has now
+std::string crash_file;  // where it is kept if it ends the program
+std::string crash_text;
 
 void keep_input(int signal) {
-  const int file = ::open("crash", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  const int file = ::open(crash_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   const bool kept = file >= 0 && ::write(file, current.data(), current.size()) >= 0;
-  constexpr std::string_view text = "fuzz: the input is in the file 'crash'\n";
-  if (kept && ::write(STDERR_FILENO, text.data(), text.size()) < 0) ::_exit(1);
+  if (kept && ::write(STDERR_FILENO, crash_text.data(), crash_text.size()) < 0) ::_exit(1);
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -145,6 +147,8 @@ int main(int argc, char** argv) {
   if (seeds.empty() || pieces.empty()) {
     return std::fprintf(stderr, "'%s' or '%s' is empty\n", argv[1], argv[2]), 1;
   }
+  crash_file = std::filesystem::path(argv[0]).filename().string() + ".crash";
+  crash_text = "fuzz: the input is in the file '" + crash_file + "'\n";
   limit_memory();
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) std::signal(signal, keep_input);
   for (const std::string& seed : seeds) feed(seed);

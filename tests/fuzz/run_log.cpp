@@ -22,10 +22,11 @@ constexpr const char* kId = "0123456789abcdef";
 void check(const std::string& before, const LoggedRun& run) {
   const std::string path = write_file("log.jsonl", bytes_of(before));
   const LogOwner owner = owner_of_log(path, run);
-  require((owner == LogOwner::Nobody) == before.empty(), "each log but an empty one is of a run");
+  require((owner == LogOwner::Nobody) == before.empty(), "only an empty log is nobody's");
   RunLog(path).begin(run);
   const std::string aside = path + ".1";
-  if (std::filesystem::exists(aside)) {
+  const bool is_aside = std::filesystem::exists(aside);
+  if (is_aside) {
     require(content_of(aside) == before, "the old log is kept");
     std::filesystem::remove(aside);
   }
@@ -35,6 +36,9 @@ void check(const std::string& before, const LoggedRun& run) {
     after.resize(after.size() - added.size());
   require(before.starts_with(after), "complete lines of the old log remain");
   require(after.empty() || after.back() == '\n', "the log ends with a line");
+  require(is_aside || before.empty() || !after.empty(), "an old log is not lost");
+  require(is_aside || run.is_same_run || after == before, "lines of another run are not cut");
+  if (owner == LogOwner::Ours) note_accepted();
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ void check_round_trip(const std::string& value) {
 void test_input(Bytes input) {
   is_accepted([&] {
     for (const ConfigValue& value : read(text_of(input))) {
+      note_accepted();
       require(!value.flag.name.empty() && !value.flag.values.empty(), "each flag has a value");
       for (const std::string& text : value.flag.values) check_round_trip(text);
     }

@@ -8,6 +8,7 @@ void test_input(Bytes input) {
   write_file(kTrainingFile, input);
   SavedRun run;
   if (!is_accepted([&] { run = read_saved_run(folder()); })) return;
+  note_accepted();
   must_accept([&] {
     write_saved_run(folder(), run);
     run.is_protected = true;

@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "tests/bytes_of.h"
 #include "tests/error_of.h"
 
 namespace ebb::test {
@@ -31,12 +31,4 @@ class FolderTest : public testing::Test {
 /// The bytes of a file: the length of `json`, `json`, and `data`.
 std::string safetensors(const std::string& json, const std::string& data);
 
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
-
 }  // namespace ebb::test
-
-#define EXPECT_SAYS(error, fragment) \
-  EXPECT_NE(std::strstr((error).what(), fragment), nullptr) << (error).what()

@@ -15,33 +15,17 @@ class AnnotationFile : public FolderTest {
  protected:
   template <class T>
   std::string write_values(const std::vector<T>& values, size_t bytes_less = 0) {
-    const std::string content(reinterpret_cast<const char*>(values.data()),
-                              values.size() * sizeof(T) - bytes_less);
-    return write("file", content);
+    const std::string content = bytes_of(values);
+    return write("file", content.substr(0, content.size() - bytes_less));
   }
 };
-
-/// The message of an error of type E, or "" if `body` throws no error.
-template <class E, class Body>
-std::string message_of(const Body& body) {
-  try {
-    body();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "";
-}
-
-#define EXPECT_PART(text, part) \
-  EXPECT_NE((text).find(part), std::string::npos) << "got: '" << (text) << "'"
 
 class Labels : public AnnotationFile {
  protected:
   template <class E>
-  std::string error_of(const std::vector<int32_t>& labels, uint64_t num_tokens,
-                       size_t bytes_less = 0) {
+  E error_of(const std::vector<int32_t>& labels, uint64_t num_tokens, size_t bytes_less = 0) {
     const std::string path = write_values(labels, bytes_less);
-    return message_of<E>([&] { LabelFile(path, num_tokens, 10); });
+    return test::error_of<E>([&] { LabelFile(path, num_tokens, 10); });
   }
 };
 
@@ -77,46 +61,46 @@ TEST_F(Labels, LargeFilesAreReadInSeveralParts) {
   labels[labels.size() - 2] = -100;
   EXPECT_EQ(LabelFile(write_values(labels), labels.size(), 10).num_targets(), labels.size() - 1);
   labels[labels.size() - 1] = 10;
-  const std::string text = error_of<FormatError>(labels, labels.size());
-  EXPECT_PART(text, "label 1048578 is 10: allowed are 0 to 9");
+  const auto error = error_of<FormatError>(labels, labels.size());
+  EXPECT_SAYS(error, "label 1048578 is 10: allowed are 0 to 9");
 }
 
 TEST_F(Labels, OutsideTheVocabularyAreRejected) {
   for (const int32_t bad : {10, -1, -99, -101, INT32_MAX, INT32_MIN}) {
-    const std::string text = error_of<FormatError>({1, -100, bad, 4}, 4);
-    EXPECT_PART(text, "label 2 is " + std::to_string(bad) + ": allowed are 0 to 9");
-    EXPECT_PART(text, path("file"));
-    EXPECT_PART(text, "8");  // the offset in bytes
+    const auto error = error_of<FormatError>({1, -100, bad, 4}, 4);
+    EXPECT_SAYS(error, "label 2 is " + std::to_string(bad) + ": allowed are 0 to 9");
+    EXPECT_SAYS(error, path("file"));
+    EXPECT_EQ(error.offset, 8u);
   }
 }
 
 TEST_F(Labels, MustBeAsManyAsTokens) {
   for (const uint64_t num_tokens : {3, 5}) {
-    const std::string text = error_of<ConfigError>({1, 2, 3, 4}, num_tokens);
-    EXPECT_PART(text, "has 4 labels, the data has " + std::to_string(num_tokens) + " tokens");
-    EXPECT_PART(text, path("file"));
+    const auto error = error_of<ConfigError>({1, 2, 3, 4}, num_tokens);
+    EXPECT_SAYS(error, "has 4 labels, the data has " + std::to_string(num_tokens) + " tokens");
+    EXPECT_SAYS(error, path("file"));
   }
-  EXPECT_PART(error_of<ConfigError>({}, 3), "has 0 labels");
+  EXPECT_SAYS(error_of<ConfigError>({}, 3), "has 0 labels");
 }
 
 TEST_F(Labels, AFileThatEndsWithinALabelIsRejected) {
-  EXPECT_PART(error_of<FormatError>({1, 2, 3, 4}, 4, 1), "the file ends within label 3");
+  EXPECT_SAYS(error_of<FormatError>({1, 2, 3, 4}, 4, 1), "the file ends within label 3");
 }
 
 TEST_F(Labels, AFileWithoutTargetsIsRejected) {
-  EXPECT_PART(error_of<ConfigError>({-100, -100}, 2), "all 2 of them are -100");
+  EXPECT_SAYS(error_of<ConfigError>({-100, -100}, 2), "all 2 of them are -100");
 }
 
 TEST_F(Labels, AMissingFileIsAnError) {
-  EXPECT_PART(message_of<IoError>([&] { LabelFile(path("none"), 2, 10); }), "none");
+  EXPECT_SAYS(test::error_of<IoError>([&] { LabelFile(path("none"), 2, 10); }), "none");
 }
 
 class Documents : public AnnotationFile {
  protected:
   template <class E>
-  std::string error_of(const std::vector<int64_t>& offsets, size_t bytes_less = 0) {
+  E error_of(const std::vector<int64_t>& offsets, size_t bytes_less = 0) {
     const std::string path = write_values(offsets, bytes_less);
-    return message_of<E>([&] { DocumentFile(path, 20); });
+    return test::error_of<E>([&] { DocumentFile(path, 20); });
   }
   std::vector<int32_t> starts(const std::vector<int64_t>& offsets, uint64_t first, size_t count) {
     std::vector<int32_t> result(count, -1);
@@ -140,22 +124,22 @@ TEST_F(Documents, TokensBeforeTheFirstOffsetAreADocument) {
 }
 
 TEST_F(Documents, OffsetsMustIncrease) {
-  EXPECT_PART(error_of<FormatError>({0, 5, 5, 9}), "offset 2 is 5 and the one before it 5");
-  EXPECT_PART(error_of<FormatError>({0, 7, 4}), "offset 2 is 4 and the one before it 7");
-  EXPECT_PART(error_of<FormatError>({0, -3}), "offset 1 is -3 and the one before it 0");
-  EXPECT_PART(error_of<FormatError>({-1, 3}), "offset 0 is -1");
-  EXPECT_PART(error_of<FormatError>({0, 7, 4}), path("file"));
+  EXPECT_SAYS(error_of<FormatError>({0, 5, 5, 9}), "offset 2 is 5 and the one before it 5");
+  EXPECT_SAYS(error_of<FormatError>({0, 7, 4}), "offset 2 is 4 and the one before it 7");
+  EXPECT_SAYS(error_of<FormatError>({0, -3}), "offset 1 is -3 and the one before it 0");
+  EXPECT_SAYS(error_of<FormatError>({-1, 3}), "offset 0 is -1");
+  EXPECT_SAYS(error_of<FormatError>({0, 7, 4}), path("file"));
 }
 
 TEST_F(Documents, OffsetsMustBeWithinTheData) {
-  EXPECT_PART(error_of<FormatError>({0, 20}), "offset 1 is 20, but the data has 20 tokens");
-  EXPECT_EQ(error_of<FormatError>({0, 19}), "");
+  EXPECT_SAYS(error_of<FormatError>({0, 20}), "offset 1 is 20, but the data has 20 tokens");
+  EXPECT_EQ(DocumentFile(write_values<int64_t>({0, 19}), 20).num_documents(), 2u);
 }
 
 TEST_F(Documents, IncompleteEmptyAndMissingFilesAreRejected) {
-  EXPECT_PART(error_of<FormatError>({0, 5, 9}, 3), "the file ends within offset 2");
-  EXPECT_PART(error_of<ConfigError>({}), "is empty");
-  EXPECT_PART(message_of<IoError>([&] { DocumentFile(path("none"), 2); }), "none");
+  EXPECT_SAYS(error_of<FormatError>({0, 5, 9}, 3), "the file ends within offset 2");
+  EXPECT_SAYS(error_of<ConfigError>({}), "is empty");
+  EXPECT_SAYS(test::error_of<IoError>([&] { DocumentFile(path("none"), 2); }), "none");
 }
 
 }  // namespace

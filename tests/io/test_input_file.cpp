@@ -36,8 +36,7 @@ TEST_F(InputFiles, ThatShrinkAreAnError) {
   ASSERT_EQ(::truncate(path("f").c_str(), 5'000), 0);
   EXPECT_EQ(read(file, 4'990, 10), std::string(10, 'x'));
   const auto error = error_of<FormatError>([&] { read(file, 4'990, 11); });
-  EXPECT_NE(std::string(error.what()).find("shrank from 10000 to 5000 bytes"), std::string::npos)
-      << error.what();
+  EXPECT_SAYS(error, "shrank from 10000 to 5000 bytes");
 }
 
 TEST_F(InputFiles, ThatAreReplacedKeepTheirContent) {
@@ -51,7 +50,7 @@ TEST_F(InputFiles, ThatCannotBeOpenedAreErrorsOfTheInput) {
   ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
   for (const std::string& name : {path("fifo"), folder_.string(), std::string("/dev/null")}) {
     const auto error = error_of<ConfigError>([&] { InputFile(name, "data"); });
-    EXPECT_NE(std::string(error.what()).find("not a regular file"), std::string::npos);
+    EXPECT_SAYS(error, "not a regular file");
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "device/errors.h"
 #include "io/new_file.h"
+#include "tests/file_size_limit.h"
 #include "tests/io/safetensors_files.h"
 
 namespace ebb::test {
@@ -46,27 +47,9 @@ TEST_F(NewFiles, AreNotWrittenBeyondTheirSize) {
   EXPECT_THROW(file.write(7, {}), LogicError);
 }
 
-/// Limits the size of files, as a full disk would.
-class DiskLimit {
- public:
-  explicit DiskLimit(rlim_t bytes) : signal_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~DiskLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, signal_);
-  }
-
- private:
-  rlimit before_ = {};
-  void (*signal_)(int);
-};
-
 TEST_F(NewFiles, AFullDiskIsAnErrorBeforeTheFirstWrite) {
   {
-    const DiskLimit limit(1000);
+    const FileSizeLimit limit(1000);
     EXPECT_THROW(NewFile(path("f"), 1001), IoError);
     NewFile(path("g"), 1000).commit();
   }
@@ -144,7 +127,7 @@ TEST_F(NewFiles, AFifoIsWrittenAndStays) {
   ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
   const auto error = error_of<IoError>([&] { write_new_file(path("fifo"), "lost"); });
   EXPECT_EQ(error.error_number, ENXIO);
-  EXPECT_NE(std::string(error.what()).find("no process reads this FIFO"), std::string::npos);
+  EXPECT_SAYS(error, "no process reads this FIFO");
   const int reader = ::open(path("fifo").c_str(), O_RDONLY | O_NONBLOCK);
   NewFile file(path("fifo"), 6);
   file.write(0, as_bytes("the"));

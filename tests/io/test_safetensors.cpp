@@ -117,7 +117,7 @@ TEST_F(Safetensors, IntegersAreNotConvertedToFloats) {
       safetensors(R"({"n":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", std::string(8, 0)));
   const SafetensorsFile file(path);
   const auto error = error_of<ConfigError>([&] { floats_of(file, "n"); });
-  EXPECT_SAYS(error, path.c_str());
+  EXPECT_SAYS(error, path);
   EXPECT_SAYS(error, "tensor 'n' is I64 [1]");
 }
 

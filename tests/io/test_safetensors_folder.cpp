@@ -105,7 +105,7 @@ TEST_F(WeightFolder, AnInterruptedDownloadIsNamed) {
 TEST_F(WeightFolder, ABrokenLinkIsNamed) {
   std::filesystem::create_symlink("nowhere/weights", path("model.safetensors"));
   const auto error = opening_fails<ConfigError>();
-  EXPECT_SAYS(error, path("model.safetensors").c_str());
+  EXPECT_SAYS(error, path("model.safetensors"));
   EXPECT_SAYS(error, "is a link to 'nowhere/weights', which does not exist");
   std::filesystem::remove(path("model.safetensors"));
   std::filesystem::create_symlink("nowhere/index", path(kIndex));
@@ -117,7 +117,7 @@ TEST_F(WeightFolder, IndexAndFilesMustAgree) {
   const std::string one = "model-00001-of-00002.safetensors",
                     two = "model-00002-of-00002.safetensors";
   write_index({{"0", one}, {"1", two}, {"x", two}});
-  EXPECT_SAYS(opening_fails<FormatError>(), ("tensor 'x' is not in '" + two).c_str());
+  EXPECT_SAYS(opening_fails<FormatError>(), ("tensor 'x' is not in '" + two));
   write_index({{"0", one}, {"x", two}});
   const auto unnamed = opening_fails<FormatError>();
   EXPECT_SAYS(unnamed, "tensor '1' is here, but the index does not name it");
@@ -125,8 +125,7 @@ TEST_F(WeightFolder, IndexAndFilesMustAgree) {
   write_index({{"0", two}, {"1", two}});
   EXPECT_SAYS(opening_fails<FormatError>(), "tensor '0' is not in");
   write_index({{"0", one}, {"1", one}, {"x", two}});
-  EXPECT_SAYS(opening_fails<FormatError>(),
-              ("tensor '1' is here, but the index says in " + one).c_str());
+  EXPECT_SAYS(opening_fails<FormatError>(), ("tensor '1' is here, but the index says in " + one));
   write_index({{"0", one}, {"1", "model-00003-of-00003.safetensors"}});
   EXPECT_SAYS(opening_fails<ConfigError>(),
               "names 2 files, of which the folder lacks 1: 'model-00003-of-00003.safetensors'");

@@ -17,33 +17,17 @@
 #include "device/errors.h"
 #include "io/plain_text.h"
 #include "io/token_data.h"
-#include "tests/error_of.h"
+#include "tests/io/safetensors_files.h"
 
-namespace ebb {
+namespace ebb::test {
 namespace {
 
 namespace fs = std::filesystem;
 using Tokens = std::vector<int32_t>;
 using Lines = std::vector<std::string>;
-using test::error_of;
 
-class TokenDataTest : public testing::Test {
+class TokenDataTest : public FolderTest {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "ebb-test-io-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  std::string write(const std::string& name, const std::string& content) const {
-    fs::create_directories((folder_ / name).parent_path());
-    std::ofstream(folder_ / name, std::ios::binary) << content;
-    return path(name);
-  }
-
   template <class T>
   std::string write_tokens(const std::string& name, const std::vector<T>& tokens) const {
     return write(name, bytes_of(tokens));
@@ -55,11 +39,6 @@ class TokenDataTest : public testing::Test {
     std::vector<uint32_t> header(256);
     header[0] = magic, header[1] = version, header[2] = count;
     return write(name, bytes_of(header) + bytes_of(tokens));
-  }
-
-  template <class T>
-  static std::string bytes_of(const std::vector<T>& values) {
-    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
   }
 
   /// "NotText d/a.gz gzip data" for each note, with the path in the folder of the test.
@@ -75,8 +54,6 @@ class TokenDataTest : public testing::Test {
     }
     return lines;
   }
-
-  fs::path folder_;
 };
 
 Tokens all_of(const TokenData& data) {
@@ -84,9 +61,6 @@ Tokens all_of(const TokenData& data) {
   data.read(0, tokens);
   return tokens;
 }
-
-#define EXPECT_SAYS(error, fragment) \
-  EXPECT_NE(std::strstr((error).what(), fragment), nullptr) << (error).what()
 
 TEST_F(TokenDataTest, TextIsBytes) {
   const std::string file = write("a.txt", "Az \xc3\xa9");
@@ -126,7 +100,7 @@ TEST_F(TokenDataTest, FilesOfAFolderThatAreNoTextAreSkipped) {
   fs::remove(path("d/c.txt"));
   const auto none = error_of<ConfigError>([&] { TokenData({path("d")}); });
   EXPECT_SAYS(none, "and 2 more are left out");
-  EXPECT_SAYS(none, nul.c_str());
+  EXPECT_SAYS(none, nul);
   EXPECT_SAYS(none, "--token-type bytes");
 }
 
@@ -196,7 +170,7 @@ TEST_F(TokenDataTest, NamedFilesThatAreNoTextAreRefused) {
     const std::string file = write("file", content);
     const auto refused = error_of<ConfigError>([&] { TokenData({file}); });
     EXPECT_SAYS(refused, fragment);
-    EXPECT_SAYS(refused, file.c_str());
+    EXPECT_SAYS(refused, file);
     EXPECT_SAYS(refused, "--token-type bytes");
     EXPECT_EQ(TokenData({file}, TokenType::Bytes).num_tokens(), content.size());
   }
@@ -321,7 +295,7 @@ TEST_F(TokenDataTest, TextAndKnownFormatsAreNoPlainTokens) {
     for (const TokenType type : {TokenType::U16, TokenType::U32}) {
       const auto refused = error_of<ConfigError>([&] { TokenData({file}, type); });
       EXPECT_SAYS(refused, fragment);
-      EXPECT_SAYS(refused, file.c_str());
+      EXPECT_SAYS(refused, file);
     }
     EXPECT_EQ(TokenData({file}, TokenType::Bytes).num_tokens(), padded.size());
   }
@@ -502,7 +476,7 @@ TEST_F(TokenDataTest, FilesThatContradictTheirHeaderAreRejected) {
   const auto offset_of = [](const std::string& file, const char* fragment) {
     const auto error = error_of<FormatError>([&] { TokenData({file}); });
     EXPECT_EQ(error.path, file);
-    EXPECT_SAYS(error, file.c_str());
+    EXPECT_SAYS(error, file);
     EXPECT_SAYS(error, fragment);
     return error.offset;
   };
@@ -558,7 +532,7 @@ TEST_F(TokenDataTest, EmptyDataIsRejected) {
 TEST_F(TokenDataTest, EmptyDataSaysWhatIsLeftOut) {
   write("d/.hidden.txt", "x");
   const auto hidden = error_of<ConfigError>([&] { TokenData({path("d")}); });
-  EXPECT_SAYS(hidden, ("'" + path("d/.hidden.txt") + "' is hidden").c_str());
+  EXPECT_SAYS(hidden, ("'" + path("d/.hidden.txt") + "' is hidden"));
   fs::create_symlink("nowhere", path("d/broken"));
   EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({path("d")}); }), "and 1 more are left out");
 }
@@ -648,4 +622,4 @@ TEST_F(TokenDataTest, TokensThatDoNotFitInt32AreRejected) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::test

@@ -293,7 +293,7 @@ TEST_P(UnsupportedHfConfig, IsRejectedWithFileFieldAndValue) {
   const std::string file = write("config.json", json_text(json));
   const auto error = error_of<ConfigError>([&] { read_model_config(folder_.string()); });
   EXPECT_SAYS(error, GetParam().says);
-  EXPECT_SAYS(error, file.c_str());
+  EXPECT_SAYS(error, file);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, UnsupportedHfConfig, testing::ValuesIn(kRefusals),
@@ -307,12 +307,10 @@ TEST_F(HfConfig, AMissingOrInvalidFileIsAnError) {
     write("config.json", content);
     return std::string(error_of<FormatError>([&] { read_model_config(folder_.string()); }).what());
   };
-  EXPECT_NE(says("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 700\n")
-                .find("a Git LFS pointer, not the file itself of 700 bytes"),
-            std::string::npos);
-  EXPECT_NE(says("<html>Sign in</html>").find("not JSON, but a web page or XML"),
-            std::string::npos);
-  EXPECT_NE(says("").find("not JSON, but empty"), std::string::npos);
+  EXPECT_SAYS(says("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 700\n"),
+              "a Git LFS pointer, not the file itself of 700 bytes");
+  EXPECT_SAYS(says("<html>Sign in</html>"), "not JSON, but a web page or XML");
+  EXPECT_SAYS(says(""), "not JSON, but empty");
   std::filesystem::remove(path("config.json"));
   std::filesystem::create_symlink("../../blobs/7", path("config.json"));
   EXPECT_SAYS(error_of<ConfigError>([&] { read_model_config(folder_.string()); }),

@@ -56,6 +56,7 @@ TEST_F(HfRope, WrittenFieldsGiveTheSameFrequencies) {
     EXPECT_EQ(rotary_frequencies(again.rotary, again.head_dim),
               rotary_frequencies(config.rotary, config.head_dim))
         << expected.at("name");
+    EXPECT_EQ(rotary_factor(again.rotary), rotary_factor(config.rotary)) << expected.at("name");
   }
 }
 

@@ -44,11 +44,9 @@ Arguments CheckpointRuns::train(const Arguments& more) const {
       {"--threads", "2"},        {"--log", log_},   {"--chunk-size", "256KiB"}};
   Arguments arguments = {"train"};
   for (const auto& [flag, value] : defaults) {
-    if (std::ranges::find(more, flag) == more.end())
-      arguments.insert(arguments.end(), {flag, value});
+    if (std::ranges::find(more, flag) == more.end()) arguments += {flag, value};
   }
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+  return arguments + more;
 }
 
 Outcome CheckpointRuns::succeed(const Arguments& arguments) const {

@@ -11,8 +11,6 @@
 
 namespace ebb::test {
 
-using Arguments = std::vector<std::string>;
-
 /// Each step has two micro-batches. Epochs end in step 3 and in step 6.
 class CheckpointRuns : public testing::Test {
  protected:

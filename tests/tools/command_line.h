@@ -15,8 +15,6 @@
 
 namespace ebb {
 
-using Arguments = std::vector<std::string>;
-
 inline constexpr const char* kToy = "toy-bytes";
 
 inline std::string some_text(size_t bytes) {
@@ -37,8 +35,7 @@ class CommandLineTest : public testing::Test {
     Arguments arguments = {"train", "--preset",     kToy,     "--data",       text_, "--device",
                            "host",  "--chunk-size", "256KiB", "--seq-length", "32",  "--threads",
                            "2"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return arguments;
+    return arguments + more;
   }
   Outcome run_train(const Arguments& more) const { return run(train(more)); }
 

@@ -20,19 +20,27 @@ void redirect(int descriptor, const std::filesystem::path& path) {
   if (file < 0 || ::dup2(file, descriptor) < 0) ::_exit(125);
 }
 
-std::vector<char*> argument_list(const std::vector<std::string>& arguments) {
+std::vector<char*> argument_list(const Arguments& arguments) {
   std::vector<char*> list = {const_cast<char*>(EBB_BINARY)};
   for (const std::string& argument : arguments) list.push_back(const_cast<char*>(argument.c_str()));
   list.push_back(nullptr);
   return list;
 }
 
+void set_variable(const char* name, const std::optional<std::string>& value) {
+  if (value) {
+    ::setenv(name, value->c_str(), 1);
+  } else {
+    ::unsetenv(name);
+  }
+}
+
 }  // namespace
 
 std::string ebb_binary() { return EBB_BINARY; }
 
-EbbProcess::EbbProcess(const std::vector<std::string>& arguments,
-                       const std::filesystem::path& folder, const std::filesystem::path& cache)
+EbbProcess::EbbProcess(const Arguments& arguments, const std::filesystem::path& folder,
+                       const std::filesystem::path& cache)
     : out_(folder / "stdout"), err_(folder / "stderr") {
   const std::vector<char*> list = argument_list(arguments);
   process_ = ::fork();
@@ -74,7 +82,7 @@ Outcome EbbProcess::wait() {
   return {code, content_of(out_), content_of(err_)};
 }
 
-Outcome run_ebb(const std::vector<std::string>& arguments, const std::filesystem::path& folder) {
+Outcome run_ebb(const Arguments& arguments, const std::filesystem::path& folder) {
   return EbbProcess(arguments, folder).wait();
 }
 
@@ -95,6 +103,14 @@ std::string content_of(const std::filesystem::path& path) {
   text << std::ifstream(path).rdbuf();
   return text.str();
 }
+
+EnvironmentVariable::EnvironmentVariable(const char* name, const std::optional<std::string>& value)
+    : name_(name) {
+  if (const char* const before = std::getenv(name)) before_ = before;
+  set_variable(name, value);
+}
+
+EnvironmentVariable::~EnvironmentVariable() { set_variable(name_, before_); }
 
 TemporaryFolder::TemporaryFolder() {
   std::string name = (std::filesystem::temp_directory_path() / "ebb-test-XXXXXX").string();

@@ -4,10 +4,22 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tests/error_of.h"
+
 namespace ebb {
+
+using Arguments = std::vector<std::string>;
+
+inline Arguments& operator+=(Arguments& arguments, const Arguments& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+inline Arguments operator+(Arguments arguments, const Arguments& more) { return arguments += more; }
 
 /// Returns the path of the built program.
 std::string ebb_binary();
@@ -22,7 +34,7 @@ struct Outcome {
 /// machine in `cache`; an empty path means a folder that all tests share.
 class EbbProcess {
  public:
-  EbbProcess(const std::vector<std::string>& arguments, const std::filesystem::path& folder,
+  EbbProcess(const Arguments& arguments, const std::filesystem::path& folder,
              const std::filesystem::path& cache = {});
   ~EbbProcess();
   EbbProcess(const EbbProcess&) = delete;
@@ -38,7 +50,7 @@ class EbbProcess {
   pid_t process_ = -1;
 };
 
-Outcome run_ebb(const std::vector<std::string>& arguments, const std::filesystem::path& folder);
+Outcome run_ebb(const Arguments& arguments, const std::filesystem::path& folder);
 
 /// Returns the number of the printed line "name number"; NaN if there is no such line.
 double number_of(const Outcome& outcome, const std::string& name);
@@ -48,6 +60,20 @@ std::string fixture_path(const std::string& name);
 
 /// Returns the content of a file; "" if there is no such file.
 std::string content_of(const std::filesystem::path& path);
+
+/// Sets or unsets a variable of the environment. The destructor gives it its old value.
+class EnvironmentVariable {
+ public:
+  /// nullopt: unsets it.
+  EnvironmentVariable(const char* name, const std::optional<std::string>& value);
+  ~EnvironmentVariable();
+  EnvironmentVariable(const EnvironmentVariable&) = delete;
+  EnvironmentVariable& operator=(const EnvironmentVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 /// A folder that the destructor removes.
 class TemporaryFolder {
@@ -65,9 +91,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// For gtest: expects that a text contains `fragment`; expects an error with this exit code whose
-// message contains `fragment`.
-#define EXPECT_SAYS(text, fragment) EXPECT_NE((text).find(fragment), std::string::npos) << (text)
+// For gtest: expects an error with this exit code whose message contains `fragment`.
 #define EXPECT_FAILS(outcome, code, fragment)        \
   do {                                               \
     const ::ebb::Outcome result = (outcome);         \

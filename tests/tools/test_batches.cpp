@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/bytes_of.h"
 #include "tests/tools/run_ebb.h"
 #include "tools/batches.h"
 
@@ -82,8 +83,7 @@ class AnnotatedBatches : public BatchesTest {
  protected:
   template <class T>
   std::string write_values(const std::string& name, const std::vector<T>& values) const {
-    return folder_.write(name, {reinterpret_cast<const char*>(values.data()),
-                                reinterpret_cast<const char*>(values.data() + values.size())});
+    return folder_.write(name, test::bytes_of(values));
   }
   const DocumentFile& documents(const std::vector<int64_t>& offsets) {
     documents_ = std::make_unique<DocumentFile>(write_values("documents", offsets), 101);

@@ -119,7 +119,7 @@ TEST_F(Checkpoints, AResumedRunOfOtherSettingsHasTheSameBits) {
       EXPECT_EQ(expected[0]["skipped_steps"], 0);
     }
     Arguments saving = more;
-    saving.insert(saving.end(), {"--save", save(), "--save-steps", "5"});
+    saving += {"--save", save(), "--save-steps", "5"};
     succeed(train(saving));
     fs::remove_all(saved(8));
     succeed({"train", "--resume", "--save", save()});
@@ -197,8 +197,8 @@ TEST_F(Checkpoints, AGivenFlagIsKeptAndAnErrorSaysThatItIsFromTheCheckpoint) {
   succeed(train({"--save", save(), "--min-lr", "2e-5", "--gradient-dtype", "bf16"}));
   const Arguments resume = {"train", "--resume", "--save", save(), "--steps", "9"};
   Arguments lower = resume, higher = resume;
-  lower.insert(lower.end(), {"--lr", "1e-5"});
-  higher.insert(higher.end(), {"--lr", "1e-3"});
+  lower += {"--lr", "1e-5"};
+  higher += {"--lr", "1e-3"};
   EXPECT_FAILS(run(lower), 2,
                "--min-lr '2e-05': allowed is a number from 0 to --lr 1e-05; this value "
                "comes from the checkpoint: --min-lr 2e-05\n");
@@ -271,7 +271,7 @@ TEST_F(Checkpoints, AnotherRunDoesNotChangeLogAndTrace) {
   for (const Arguments& other :
        {Arguments{saved(3), "--save", path("branch"), "--lr", "1e-3"}, Arguments{path("copy")}}) {
     Arguments arguments = {"train", "--resume"};
-    arguments.insert(arguments.end(), other.begin(), other.end());
+    arguments += other;
     const Outcome outcome = succeed(arguments);
     EXPECT_SAYS(outcome.err, "the log '" + log_ +
                                  "' is not continued, because this run saves to "
@@ -385,7 +385,7 @@ TEST_F(Checkpoints, SavingTakesLittleMemory) {
                            "2",
                            "--chunk-size",
                            "4MiB"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments += more;
     succeed(arguments);
     std::string text = content_of(log_);
     text.pop_back();

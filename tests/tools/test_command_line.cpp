@@ -34,10 +34,10 @@ TEST_F(CommandLineTest, PrintsItsVersionAndHelp) {
   const Outcome help = run({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   for (const char* command : {"train", "convert", "models", "devices"}) {
-    EXPECT_NE(help.out.find(command), std::string::npos) << help.out;
+    EXPECT_SAYS(help.out, command);
     const Outcome own = run({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);
-    EXPECT_NE(own.out.find("Usage: ebb "), std::string::npos) << own.out;
+    EXPECT_SAYS(own.out, "Usage: ebb ");
   }
 }
 
@@ -58,13 +58,13 @@ TEST_F(CommandLineTest, ListsModelsAndDevices) {
   EXPECT_EQ(models.exit_code, 0);
   for (const char* name :
        {kToy, "gpt-6x384", "gpt2-bytes", "gpt2 ", "gpt2-xl", "llama-3.1-405b", "bert-large"}) {
-    EXPECT_NE(models.out.find(name), std::string::npos) << name << "\n" << models.out;
+    EXPECT_SAYS(models.out, name) << name << "\n";
   }
   const Outcome devices = run({"devices"});
   EXPECT_EQ(devices.exit_code, 0);
   for (const char* part :
        {"CPU", "cores", "instructions", "NUMA", "memory", "cgroup", "memlock", "GB/s", "CUDA"}) {
-    EXPECT_NE(devices.out.find(part), std::string::npos) << part << "\n" << devices.out;
+    EXPECT_SAYS(devices.out, part) << part << "\n";
   }
 }
 
@@ -91,8 +91,8 @@ TEST_F(CommandLineTest, TrainsAndWritesItsLog) {
   EXPECT_GT(lines[3]["peak_rss_bytes"], 1 << 20);
   const auto hash = lines[3]["state_hash"].get<std::string>();
   EXPECT_EQ(hash.size(), 16u);
-  EXPECT_NE(outcome.out.find("state_hash " + hash), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.err.find("step 3/3"), std::string::npos) << outcome.err;
+  EXPECT_SAYS(outcome.out, "state_hash " + hash);
+  EXPECT_SAYS(outcome.err, "step 3/3");
   EXPECT_EQ(outcome.err.find('\r'), std::string::npos)
       << "plain lines if the output is not a terminal";
 }
@@ -101,7 +101,7 @@ TEST_F(CommandLineTest, TrainsTheLlamaFamilyToTheSameBitsInASmallerBudget) {
   const auto train_llama = [&](Arguments more) {
     Arguments arguments = train({"--steps", "2", "--log", log_});
     *(std::find(arguments.begin(), arguments.end(), "--preset") + 1) = "llama-toy-bytes";
-    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments += more;
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return log_lines();
@@ -121,9 +121,8 @@ TEST_F(CommandLineTest, AnEmulatedStepHasTimesAndNoLosses) {
   const Outcome outcome = run_train({"--emulate-compute", "50GFLOP/s,10GB/s", "--link", "1GB/s",
                                      "--steps", "3", "--eval-data", text_, "--log", log_});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_NE(outcome.err.find("emulated compute: kernels sleep"), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.err.find("emulates 0.05 TFLOP/s and 10 GB/s"), std::string::npos)
-      << outcome.err;
+  EXPECT_SAYS(outcome.err, "emulated compute: kernels sleep");
+  EXPECT_SAYS(outcome.err, "emulates 0.05 TFLOP/s and 10 GB/s");
   for (const std::string& text : {outcome.out, outcome.err}) {
     for (const char* number : {"loss 0", "loss nan", "norm 0", "norm nan"}) {
       EXPECT_EQ(text.find(number), std::string::npos) << text;
@@ -150,8 +149,7 @@ TEST_F(CommandLineTest, WithoutAGpuAutoSaysWhyAndCudaIsRefused) {
   device = "auto";
   const Outcome chosen = run(arguments);
   EXPECT_EQ(chosen.exit_code, 0);
-  EXPECT_NE((chosen.out + chosen.err).find("; no GPU: " + probe.note), std::string::npos)
-      << chosen.out << chosen.err;
+  EXPECT_SAYS(chosen.out + chosen.err, "; no GPU: " + probe.note);
   device = "cuda";
   EXPECT_FAILS(run(arguments), 2, "--device host");
 }
@@ -203,28 +201,25 @@ TEST_F(CommandLineTest, FilesOfAFolderThatAreNotTextAreSkippedAndReported) {
       "--preset",     kToy,  "--data",       (folder_.path() / "data").string(),
       "--seq-length", "32",  "--chunk-size", "256KiB",
       "--device",     "host"};
-  const auto with = [&](Arguments arguments) {
-    arguments.insert(arguments.end(), always.begin(), always.end());
-    return run(arguments);
-  };
+  const auto with = [&](Arguments arguments) { return run(arguments + always); };
   const std::string said = "1 file is not text and left out; the first: '" + picture + "'";
   const Outcome planned = with({"train", "--dry-run"});
-  EXPECT_NE(planned.out.find("1000 tokens (bytes) in 1 files"), std::string::npos) << planned.out;
-  EXPECT_NE(planned.out.find(said), std::string::npos) << planned.out;
+  EXPECT_SAYS(planned.out, "1000 tokens (bytes) in 1 files");
+  EXPECT_SAYS(planned.out, said);
   const Outcome trained = with({"train", "--steps", "1"});
-  EXPECT_NE(trained.err.find(said), std::string::npos) << trained.err;
+  EXPECT_SAYS(trained.err, said);
   const Outcome measured = with({"eval"});
   EXPECT_EQ(measured.exit_code, 0) << measured.err;
-  EXPECT_NE(measured.err.find(said), std::string::npos) << measured.err;
+  EXPECT_SAYS(measured.err, said);
   const Outcome all = with({"train", "--dry-run", "--token-type", "bytes"});
-  EXPECT_NE(all.out.find("6000 tokens (bytes) in 2 files"), std::string::npos) << all.out;
+  EXPECT_SAYS(all.out, "6000 tokens (bytes) in 2 files");
   EXPECT_EQ(all.out.find("no text"), std::string::npos) << all.out;
 }
 
 TEST_F(CommandLineTest, ADryRunPlansAndWritesNothing) {
   const Outcome outcome = run_train({"--dry-run", "--log", log_});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("smallest that works"), std::string::npos) << outcome.out;
+  EXPECT_SAYS(outcome.out, "smallest that works");
   EXPECT_FALSE(std::filesystem::exists(log_));
 }
 
@@ -238,7 +233,7 @@ TEST_F(CommandLineTest, ASignalBeforeTheFirstStepEndsTheRun) {
   process.signal(SIGINT);
   const Outcome outcome = process.wait();
   EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
-  EXPECT_NE(outcome.err.find("before its first step"), std::string::npos) << outcome.err;
+  EXPECT_SAYS(outcome.err, "before its first step");
   EXPECT_EQ(outcome.err.find("step 1/"), std::string::npos) << outcome.err;
 }
 
@@ -254,7 +249,7 @@ TEST_F(CommandLineTest, AClosedPipeDoesNotEndTheRun) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(content_of(folder_.path() / "code"), "0\n");
-  EXPECT_NE(content_of(folder_.path() / "out").find("state_hash"), std::string::npos);
+  EXPECT_SAYS(content_of(folder_.path() / "out"), "state_hash");
 }
 
 TEST_F(CommandLineTest, SignalsEndTheRunAfterItsStep) {
@@ -266,8 +261,8 @@ TEST_F(CommandLineTest, SignalsEndTheRunAfterItsStep) {
     process.signal(signal);
     const Outcome outcome = process.wait();
     EXPECT_EQ(outcome.exit_code, code) << outcome.err;
-    EXPECT_NE(outcome.err.find(name), std::string::npos) << outcome.err;
-    EXPECT_NE(outcome.err.find("stopped after step"), std::string::npos) << outcome.err;
+    EXPECT_SAYS(outcome.err, name);
+    EXPECT_SAYS(outcome.err, "stopped after step");
     const auto lines = log_lines();
     ASSERT_GE(lines.size(), 2u);
     EXPECT_EQ(lines.back()["end"], true);

@@ -233,7 +233,7 @@ TEST(ConfigText, RefusalsNameThePlaceAndWhatIsAllowed) {
   };
   for (const Row& row : rows) {
     const std::string error = error_of(row.text);
-    EXPECT_NE(error.find(row.expected), error.npos) << row.text << "\n" << error;
+    EXPECT_SAYS(error, row.expected) << row.text << "\n";
     for (const char c : error) EXPECT_GE(static_cast<unsigned char>(c), 0x20) << error;
   }
 }
@@ -411,7 +411,7 @@ class TrainConfig : public ConfigFiles {
     line_ = std::make_unique<CommandLine>("test", "ebb train");
     add_train_flags(*line_, options_);
     const std::vector<std::string> config = {"--config", folder_.write("run.toml", text)};
-    arguments.insert(arguments.begin(), config.begin(), config.end());
+    arguments = config + arguments;
     EXPECT_TRUE(parse_arguments(*line_, arguments, true));
     return options_;
   }
@@ -517,8 +517,7 @@ TEST_F(TrainConfig, TheHomeFolderIsExpandedInPaths) {
                       "/run.toml:2:1: --save '~other/run': allowed is ~/ for your home folder, or "
                       "./~other/run for a name that begins with ~");
   EXPECT_TRUE(argument.starts_with("--save '~other': allowed is")) << argument;
-  EXPECT_NE(unset.find("--save '~/run': allowed is a path without ~, because HOME"), unset.npos)
-      << unset;
+  EXPECT_SAYS(unset, "--save '~/run': allowed is a path without ~, because HOME");
   EXPECT_EQ(untouched, "run");
 }
 

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "tests/file_size_limit.h"
 #include "tests/tools/checkpoint_runs.h"
 
 namespace ebb::test {
@@ -30,25 +31,6 @@ class FullDisk : public CheckpointRuns {
     succeed({"train", "--resume", "--save", moved_to, "--log", log_});
     EXPECT_EQ(log(), whole());
   }
-};
-
-/// Limits the size of written files, for this process and for those that it starts, until
-/// destroyed.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limited = {bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limited);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    ::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_ = {};
 };
 
 TEST_F(FullDisk, AFileSizeLimit) {

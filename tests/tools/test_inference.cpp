@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "io/json_text.h"
+#include "tests/bytes_of.h"
 #include "tests/model_zoo/hf_folder.h"
 #include "tests/model_zoo/python.h"
 #include "tests/tools/run_ebb.h"
@@ -17,22 +18,19 @@
 namespace ebb {
 namespace {
 
-using Arguments = std::vector<std::string>;
+using test::bytes_of;
 using test::hf_folder;
 
 class InferenceCommands : public testing::Test {
  protected:
   void SetUp() override {
     for (int i = 0; i < 83; ++i) tokens_.push_back(static_cast<uint16_t>(i * i % 37));
-    data_ = folder_.write("data.bin", {reinterpret_cast<const char*>(tokens_.data()),
-                                       tokens_.size() * sizeof(uint16_t)});
+    data_ = folder_.write("data.bin", bytes_of(tokens_));
   }
   Outcome run(Arguments arguments, const Arguments& more) const {
     const Arguments always = {"--chunk-size", "256KiB", "--threads", "1",
                               "--device",     "host",   "--dtype",   "fp32"};
-    arguments.insert(arguments.end(), always.begin(), always.end());
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_ebb(arguments, folder_.path());
+    return run_ebb(arguments + always + more, folder_.path());
   }
   Outcome eval(const Arguments& more) const {
     return run({"eval", "--data", data_, "--token-type", "u16", "--seq-length", "8",
@@ -56,8 +54,8 @@ std::vector<T> npy(const std::string& path, const std::string& descr, const std:
                       (size_t{static_cast<unsigned char>(content[9])} << 8);
   EXPECT_EQ((10 + size) % 64, 0u);
   const std::string header = content.substr(10, size);
-  EXPECT_NE(header.find("'descr': '" + descr + "'"), std::string::npos) << header;
-  EXPECT_NE(header.find("'shape': " + shape), std::string::npos) << header;
+  EXPECT_SAYS(header, "'descr': '" + descr + "'");
+  EXPECT_SAYS(header, "'shape': " + shape);
   EXPECT_EQ(header.back(), '\n');
   std::vector<T> values((content.size() - 10 - size) / sizeof(T));
   std::memcpy(values.data(), content.data() + 10 + size, values.size() * sizeof(T));
@@ -69,7 +67,7 @@ TEST_F(InferenceCommands, EvalGivesTheMeanLossOfAllSamples) {
   for (const char* name : {"gpt2", "llama"}) {
     const Outcome outcome = eval({"--model", hf_folder(name)});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-    EXPECT_NE(outcome.err.find("weights: loaded"), std::string::npos) << outcome.err;
+    EXPECT_SAYS(outcome.err, "weights: loaded");
     test::LoadedModel model(hf_folder(name), 10, 8, DType::F32);
     test::HfLosses::Batch batch;
     for (size_t i = 0; i < 80; ++i) {
@@ -111,7 +109,7 @@ TEST_F(InferenceCommands, EvalHasTheSameBitsInASmallBudgetAndOtherMicroBatches) 
                             "--data",       folder_.write("text", text),
                             "--token-type", "bytes"};
   const auto with = [&](Arguments more) {
-    more.insert(more.end(), preset.begin(), preset.end());
+    more += preset;
     return run({"eval", "--seq-length", "32"}, more);
   };
   const Outcome all = with({});
@@ -122,11 +120,6 @@ TEST_F(InferenceCommands, EvalHasTheSameBitsInASmallBudgetAndOtherMicroBatches) 
   const Outcome small = with({"--micro-batch-size", "5"});
   EXPECT_NEAR(number_of(small, "loss"), number_of(all, "loss"), 1e-9);
   EXPECT_FAILS(with({"--device-memory", "100KiB"}), 3, "the smallest that works");
-}
-
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
 /// Two samples of the BERT fixture: 17 labels, and an fp64 loss computed by transformers.
@@ -205,7 +198,7 @@ TEST_F(InferenceCommands, EvalOfACheckpointAgreesWithTheRunsEvaluation) {
 TEST_F(InferenceCommands, GenerateContinuesTokens) {
   const Arguments model = {"--model", hf_folder("llama"), "--prompt-tokens", "3,1,4,1,5"};
   const auto with = [&](Arguments more) {
-    more.insert(more.end(), model.begin(), model.end());
+    more += model;
     return generate(more);
   };
   const Outcome greedy = with({"--max-tokens", "9"});
@@ -230,7 +223,7 @@ TEST_F(InferenceCommands, GenerateStopsAtTheEndOfText) {
   const Arguments text = {"--prompt-tokens", "3,1,4,1,5", "--max-tokens", "9"};
   const auto with = [&](const std::string& model) {
     Arguments more = text;
-    more.insert(more.end(), {"--model", model});
+    more += {"--model", model};
     return generate(more);
   };
   const std::string all = with(hf_folder("llama")).out;
@@ -246,8 +239,8 @@ TEST_F(InferenceCommands, GenerateStopsAtTheEndOfText) {
 
 TEST_F(InferenceCommands, GenerateContinuesBytesInASmallBudget) {
   const auto with = [&](Arguments more) {
-    more.insert(more.end(), {"--preset", "gpt-6x384-bytes", "--prompt", "Once ", "--max-tokens",
-                             "4", "--temperature", "1"});
+    more += {"--preset", "gpt-6x384-bytes", "--prompt", "Once ", "--max-tokens",
+             "4",        "--temperature",   "1"};
     return generate(more);
   };
   const Outcome all = with({});

@@ -17,8 +17,6 @@
 namespace ebb {
 namespace {
 
-using Arguments = std::vector<std::string>;
-
 class InferenceLimits : public testing::Test {
  protected:
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
@@ -45,17 +43,16 @@ TEST_F(InferenceLimits, EachSuggestedChangeMakesItFit) {
   const Arguments preset = {"--preset", "gpt-6x384-bytes"};
   const auto with = [&](const std::string& command, const Arguments& more) {
     Arguments all = {command};
-    all.insert(all.end(), preset.begin(), preset.end());
+    all += preset;
     Arguments given;  // flags that `more` may replace: each flag is given once
     if (command == "eval") given = {"--data", text, "--seq-length", "64"};
     if (command == "generate") given = {"--prompt", "Once ", "--max-tokens", "4"};
     for (size_t i = 0; i < given.size(); i += 2) {
       const bool again = std::ranges::find(more, given[i]) != more.end();
-      if (!again) all.insert(all.end(), {given[i], given[i + 1]});
+      if (!again) all += {given[i], given[i + 1]};
     }
-    all.insert(all.end(), {"--threads", "1", "--device", "host"});
-    all.insert(all.end(), more.begin(), more.end());
-    return run_ebb(all, folder_.path());
+    all += {"--threads", "1", "--device", "host"};
+    return run_ebb(all + more, folder_.path());
   };
   const auto names_bf16 = [](const std::vector<Arguments>& changes) {
     return std::ranges::find(changes, Arguments{"--dtype", "bf16"}) != changes.end();
@@ -65,7 +62,7 @@ TEST_F(InferenceLimits, EachSuggestedChangeMakesItFit) {
          {Arguments{"--device-memory", "8MiB"}, Arguments{"--host-memory", "30MiB"}}) {
       for (const char* dtype : {"fp32", "bf16", "fp16"}) {
         Arguments flags = tight;
-        flags.insert(flags.end(), {"--dtype", dtype});
+        flags += {"--dtype", dtype};
         const Outcome refused = with(command, flags);
         if (refused.exit_code == 0) continue;  // weights of 16 bits fit in host memory
         ASSERT_EQ(refused.exit_code, 3) << refused.err;
@@ -77,7 +74,7 @@ TEST_F(InferenceLimits, EachSuggestedChangeMakesItFit) {
           for (size_t i = 0; i < change.size(); i += 2) {
             const auto given = std::ranges::find(changed, change[i]);
             if (given == changed.end()) {
-              changed.insert(changed.end(), {change[i], change[i + 1]});
+              changed += {change[i], change[i + 1]};
             } else {
               given[1] = change[i + 1];
             }
@@ -137,19 +134,19 @@ TEST_F(InferenceLimits, ASignalEndsAnEvaluationWithItsResultSoFar) {
                             "1"};
   for (const auto& [signal, code, name] : kSignals) {
     Arguments stopped = always;
-    stopped.insert(stopped.end(), {"--log-probs", path("log_probs.npy")});
+    stopped += {"--log-probs", path("log_probs.npy")};
     const Outcome outcome = stopped_late_enough(stopped, signal);
     ASSERT_EQ(outcome.exit_code, code) << outcome.err;
-    EXPECT_NE(outcome.err.find(name), std::string::npos) << outcome.err;
-    EXPECT_NE(outcome.err.find("stopped after micro-batch "), std::string::npos) << outcome.err;
-    EXPECT_NE(outcome.err.find("log_probs.npy' is not written"), std::string::npos) << outcome.err;
+    EXPECT_SAYS(outcome.err, name);
+    EXPECT_SAYS(outcome.err, "stopped after micro-batch ");
+    EXPECT_SAYS(outcome.err, "log_probs.npy' is not written");
     EXPECT_FALSE(std::filesystem::exists(path("log_probs.npy")));
     const double num_samples = number_of(outcome, "samples");
     EXPECT_EQ(number_of(outcome, "partial_of_samples"), 124'999);
     ASSERT_GE(num_samples, 1);
     ASSERT_LT(num_samples, 124'999);
     Arguments as_many = always;
-    as_many.insert(as_many.end(), {"--eval-batches", std::to_string(std::lround(num_samples))});
+    as_many += {"--eval-batches", std::to_string(std::lround(num_samples))};
     const Outcome whole = run_ebb(as_many, folder_.path());
     EXPECT_EQ(outcome.out, whole.out + "partial_of_samples 124999\n");
   }
@@ -175,7 +172,7 @@ TEST_F(InferenceLimits, ASignalEndsAGenerationAfterItsToken) {
                             "fp32"};
   for (const auto& [signal, code, name] : kSignals) {
     Arguments stopped = always;
-    stopped.insert(stopped.end(), {"--max-tokens", "1000"});
+    stopped += {"--max-tokens", "1000"};
     std::filesystem::remove(folder_.path() / "stdout");
     EbbProcess process(stopped, folder_.path());
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -187,13 +184,13 @@ TEST_F(InferenceLimits, ASignalEndsAGenerationAfterItsToken) {
     process.signal(signal);
     const Outcome outcome = process.wait();
     ASSERT_EQ(outcome.exit_code, code) << outcome.err;
-    EXPECT_NE(outcome.err.find(name), std::string::npos) << outcome.err;
+    EXPECT_SAYS(outcome.err, name);
     const size_t num_tokens = outcome.out.size() - 1;
     EXPECT_LT(num_tokens, 1000u);
     const std::string said = "stopped after token " + std::to_string(num_tokens) + " of 1000";
-    EXPECT_NE(outcome.err.find(said), std::string::npos) << outcome.err;
+    EXPECT_SAYS(outcome.err, said);
     Arguments as_many = always;
-    as_many.insert(as_many.end(), {"--max-tokens", std::to_string(num_tokens)});
+    as_many += {"--max-tokens", std::to_string(num_tokens)};
     EXPECT_EQ(outcome.out, run_ebb(as_many, folder_.path()).out);
   }
 }

@@ -8,6 +8,7 @@
 
 #include "io/json_file.h"
 #include "io/json_text.h"
+#include "tests/bytes_of.h"
 #include "tests/model_zoo/hf_folder.h"
 #include "tests/tools/checkpoint_runs.h"
 
@@ -16,12 +17,6 @@ namespace {
 
 constexpr int32_t kIgnored = -100;
 constexpr double kTolerance = 1e-5;  // relative, between a loss in fp32 and in fp64
-
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()),
-          reinterpret_cast<const char*>(values.data() + values.size())};
-}
 
 // ---- Runs of a toy model on text ----
 
@@ -74,14 +69,14 @@ TEST_F(LabelRuns, PackedDocumentsHaveTheBitsOfUnpackedOnes) {
       const Arguments common = {"--preset", preset,       "--dtype", dtype,
                                 "--order",  "sequential", "--steps", "4"};
       const auto with = [&](Arguments more) {
-        more.insert(more.begin(), common.begin(), common.end());
+        more = common + more;
         return hash_of(more);
       };
       const std::string alone =
           with({"--labels", unpacked, "--seq-length", "32", "--micro-batch-size", "4"});
       const Arguments two = {"--seq-length", "64", "--micro-batch-size", "2"};
       const auto two_with = [&](Arguments more) {
-        more.insert(more.end(), two.begin(), two.end());
+        more += two;
         return with(more);
       };
       SCOPED_TRACE(std::string(preset) + " " + dtype);
@@ -100,7 +95,7 @@ TEST_F(LabelRuns, ASmallerBudgetGivesTheSameBits) {
                             "--labels",    labels("labels", some),
                             "--documents", documents({0, 7, 8, 50, 51, 333, 704})};
   const auto with = [&](Arguments more) {
-    more.insert(more.begin(), common.begin(), common.end());
+    more = common + more;
     return hash_of(more);
   };
   const std::string all = with({});
@@ -120,7 +115,7 @@ TEST_F(LabelRuns, AResumedRunHasTheSameBits) {
                            "--eval-steps",   "4",         "--eval-documents", documents_file,
                            "--eval-batches", "2"};
   const auto with = [&](Arguments more) {
-    more.insert(more.end(), flags.begin(), flags.end());
+    more += flags;
     return train(more);
   };
   succeed(with({}));
@@ -146,7 +141,7 @@ TEST_F(LabelRuns, AStepWithoutLabelsIsReportedAndUpdatesNothing) {
   std::fill_n(some.begin(), 8 * 32, kIgnored);  // all labels of the first step
   const Arguments common = {"--labels", labels("labels", some), "--order", "sequential"};
   const auto with = [&](Arguments more) {
-    more.insert(more.begin(), common.begin(), common.end());
+    more = common + more;
     return succeed(train(more));
   };
   const Outcome outcome = with({"--steps", "2"});
@@ -253,7 +248,7 @@ class LabelsOfFolder : public testing::TestWithParam<const char*> {
                            log_,
                            "--chunk-size",
                            "256KiB"};
-    arguments.insert(arguments.end(), split.begin(), split.end());
+    arguments += split;
     const Outcome outcome = run_ebb(arguments, folder_.path());
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     const std::string log = content_of(log_);
@@ -327,8 +322,7 @@ class BertRuns : public LabelRuns {
                            "8",
                            "--lr",
                            "2e-2"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return arguments;
+    return arguments + more;
   }
 
   /// Token i is i * 7 mod 36. Every fifth token is replaced by the mask token 36 and is its label.

@@ -17,8 +17,7 @@ class LiveView : public testing::Test {
         "train", "--preset",        "toy-bytes", "--data",       text_,    "--device",
         "host",  "--threads",       "2",         "--chunk-size", "256KiB", "--seq-length",
         "32",    "--device-memory", "4MiB",      "--steps",      "3"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_ebb(arguments, folder_.path());
+    return run_ebb(arguments + more, folder_.path());
   }
 
   const TemporaryFolder folder_;
@@ -41,17 +40,17 @@ TEST_F(LiveView, TheHeaderIsSixLines) {
   for (size_t i = 0; i < 6; ++i) EXPECT_TRUE(lines[i].starts_with(names[i])) << lines[i];
   EXPECT_TRUE(lines[6].starts_with("step 1/3  loss ")) << lines[6];
   for (const char* part : {"device ", "chunk blocks ", "; host ", "momentum ", "variance "}) {
-    EXPECT_NE(lines[4].find(part), std::string::npos) << lines[4];
+    EXPECT_SAYS(lines[4], part);
   }
-  EXPECT_NE(lines[5].find("tok/s"), std::string::npos) << lines[5];
-  EXPECT_NE(lines[6].find("  stall "), std::string::npos) << lines[6];
+  EXPECT_SAYS(lines[5], "tok/s");
+  EXPECT_SAYS(lines[6], "  stall ");
 }
 
 TEST_F(LiveView, ADryRunShowsTheCandidatesOfThePlanner) {
   const Outcome outcome = train({"--dry-run"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("micro-batch "), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find("machine "), std::string::npos) << outcome.out;
+  EXPECT_SAYS(outcome.out, "micro-batch ");
+  EXPECT_SAYS(outcome.out, "machine ");
 }
 
 TEST_F(LiveView, TheSummarySaysWhereTheTimeWent) {

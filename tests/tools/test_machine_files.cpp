@@ -14,15 +14,13 @@
 namespace ebb {
 namespace {
 
-using Arguments = std::vector<std::string>;
 using Json = nlohmann::json;
 
 class MachineFiles : public testing::Test {
  protected:
   Outcome plan(const Arguments& more) const {
     Arguments arguments = {"plan", "--preset", "toy-bytes", "--chunk-size", "256KiB"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_ebb(arguments, folder_.path());
+    return run_ebb(arguments + more, folder_.path());
   }
   Json plan_json(Arguments arguments) const {
     arguments.emplace_back("--json");

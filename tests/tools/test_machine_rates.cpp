@@ -91,7 +91,7 @@ TEST(MachineRates, AreMeasuredOnceAndCached) {
   EXPECT_EQ(second.measured_s, 0);
   EXPECT_EQ(second.file, first.file);
   EXPECT_EQ(second.machine.flops_per_s, first.machine.flops_per_s);
-  EXPECT_NE(second.source().find("from "), std::string::npos);
+  EXPECT_SAYS(second.source(), "from ");
   const auto num_files = std::distance(std::filesystem::directory_iterator(cache), {});
   EXPECT_EQ(num_files, 1);  // no unfinished file is left
 

@@ -12,6 +12,7 @@
 #include "io/new_file.h"
 #include "io/safetensors_folder.h"
 #include "model_zoo/model_files.h"
+#include "tests/bytes_of.h"
 #include "tests/model_zoo/hf_folder.h"
 #include "tests/tools/run_ebb.h"
 #include "tools/model_source.h"
@@ -20,7 +21,6 @@ namespace ebb {
 namespace {
 
 namespace fs = std::filesystem;
-using Arguments = std::vector<std::string>;
 using test::hf_folder;
 
 constexpr int64_t kBatch = 2, kLength = 8;
@@ -29,8 +29,7 @@ class ModelFolders : public testing::Test {
  protected:
   void SetUp() override {
     for (int i = 0; i < 200; ++i) tokens_.push_back(static_cast<uint16_t>(i * i % 37));
-    data_ = folder_.write("data.bin", {reinterpret_cast<const char*>(tokens_.data()),
-                                       tokens_.size() * sizeof(uint16_t)});
+    data_ = folder_.write("data.bin", test::bytes_of(tokens_));
   }
 
   Outcome train(const Arguments& model, const Arguments& more = {},
@@ -47,14 +46,11 @@ class ModelFolders : public testing::Test {
                            log_,         "--device",
                            "host",       "--micro-batch-size",
                            "2"};
-    arguments.insert(arguments.end(), model.begin(), model.end());
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_ebb(arguments, folder_.path());
+    return run_ebb(arguments + model + more, folder_.path());
   }
   Outcome convert(const std::string& from, const std::string& to, const Arguments& more) const {
     Arguments arguments = {"convert", "--model", from, "--to", to};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_ebb(arguments, folder_.path());
+    return run_ebb(arguments + more, folder_.path());
   }
 
   nlohmann::json first_step() const {
@@ -80,7 +76,7 @@ TEST_F(ModelFolders, AreTrainedFromTheirWeights) {
   for (const char* name : {"gpt2", "llama"}) {
     const Outcome outcome = train({"--model", hf_folder(name)});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-    EXPECT_NE(outcome.err.find("weights: loaded"), std::string::npos) << outcome.err;
+    EXPECT_SAYS(outcome.err, "weights: loaded");
     test::LoadedModel model(hf_folder(name), kBatch, kLength, DType::F32);
     EXPECT_NEAR(first_step()["loss"].get<double>(), model.loss(first_batch()), 1e-6) << name;
     EXPECT_EQ(first_step()["learning_rate"], 1e-5);
@@ -100,7 +96,7 @@ TEST_F(ModelFolders, WithDropoutThatTheRunDoesNotApplyAreReported) {
 TEST_F(ModelFolders, GiveOnlyTheirShapeIfRequested) {
   const Outcome outcome = train({"--model", hf_folder("gpt2"), "--init", "random"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_NE(outcome.err.find("weights: random (seed 1)"), std::string::npos) << outcome.err;
+  EXPECT_SAYS(outcome.err, "weights: random (seed 1)");
   EXPECT_NEAR(first_step()["loss"].get<double>(), std::log(37.0), 0.05);
   EXPECT_DOUBLE_EQ(first_step()["learning_rate"].get<double>(), 3e-4);
 }
@@ -117,7 +113,7 @@ TEST_F(ModelFolders, AreFoundInTheCacheByTheirId) {
   const Outcome other = train({"--model", "some/other"});
   ::unsetenv("HF_HUB_CACHE");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("some/tiny: 2 layers"), std::string::npos) << outcome.out;
+  EXPECT_SAYS(outcome.out, "some/tiny: 2 layers");
   EXPECT_FAILS(other, 2, "hf download some/other");
 }
 
@@ -151,8 +147,8 @@ TEST_F(ModelFolders, OfTheCacheWithSeveralSnapshotsAreListed) {
   const std::string list = (cache.model() / "snapshots/aaa").string() + "', '" +
                            (cache.model() / "snapshots/bbb").string() + "'";
   EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "there are several snapshots");
-  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, list.c_str());
-  EXPECT_FAILS(train({"--model", cache.model().string()}), 2, list.c_str());
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, list);
+  EXPECT_FAILS(train({"--model", cache.model().string()}), 2, list);
   std::ofstream(cache.model() / "refs/main") << "ccc";
   EXPECT_FAILS(train({"--model", "some/tiny"}), 2,
                "names the snapshot 'ccc', which does not exist");
@@ -256,7 +252,7 @@ TEST_F(ModelFolders, AreNotNeededToResume) {
   EXPECT_EQ(hash(), expected);
   EXPECT_EQ(content_of(last + "/config.json"), config);
   EXPECT_EQ(content_of(last + "/generation_config.json"), generation);
-  EXPECT_NE(content_of(last + "/train.toml").find(path("model")), std::string::npos);
+  EXPECT_SAYS(content_of(last + "/train.toml"), path("model"));
 }
 
 TEST_F(ModelFolders, WithInvalidContentAreRefused) {
@@ -293,7 +289,7 @@ TEST_F(ModelFolders, ChangeTypeAndNumberOfFiles) {
   const Outcome outcome =
       convert(hf_folder("mistral"), path("wide"), {"--save-dtype", "fp32", "--shard-size", "10kB"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("21 tensors in 4 files"), std::string::npos) << outcome.out;
+  EXPECT_SAYS(outcome.out, "21 tensors in 4 files");
   EXPECT_EQ(parse_json(content_of(path("wide/config.json")))["dtype"], "float32");
   EXPECT_EQ(content_of(path("wide/generation_config.json")),
             content_of(hf_folder("mistral") + "/generation_config.json"));
@@ -448,7 +444,7 @@ TEST_F(ModelFolders, OfUnknownModelsAreConvertedWithANotice) {
   folder_.write("from/config.json", R"({"architectures": ["XForCausalLM"]})");
   const Outcome outcome = convert(path("from"), path("to"), {"--save-dtype", "bf16"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_NE(outcome.err.find("copied without a comparison with config.json"), std::string::npos);
+  EXPECT_SAYS(outcome.err, "copied without a comparison with config.json");
   for (const StoredType type : {StoredType::I8, StoredType::U8, StoredType::I32}) {
     write_folder(path("from"), {{"x.weight", type, {2}}});
     EXPECT_FAILS(convert(path("from"), path("other"), {"--save-dtype", "bf16"}), 2,
@@ -465,17 +461,17 @@ TEST_F(ModelFolders, WithTwoSetsOfWeightsAreReported) {
                            "weights are left out: 'model-00001-of-00003.safetensors' and 2 more "
                            "(model.safetensors.index.json)";
   const Outcome outcome = train({"--model", path("both")}, {"--dry-run"});
-  EXPECT_NE((outcome.err + outcome.out).find(text), std::string::npos) << outcome.err;
-  EXPECT_SAYS(convert(path("both"), path("to"), {}).err, text.c_str());
+  EXPECT_SAYS((outcome.err + outcome.out), text) << outcome.err;
+  EXPECT_SAYS(convert(path("both"), path("to"), {}).err, text);
   EXPECT_SAYS(run_ebb({"eval", "--model", path("both"), "--data", data_, "--token-type", "u16",
                        "--seq-length", "8", "--device", "host"},
                       folder_.path())
                   .err,
-              text.c_str());
+              text);
   fs::copy_file(path("both/model-00001-of-00003.safetensors"), path("both/model.safetensors"),
                 fs::copy_options::overwrite_existing);
   EXPECT_FAILS(train({"--model", path("both")}), 2, "which the model needs");
-  EXPECT_FAILS(train({"--model", path("both")}), 2, text.c_str());
+  EXPECT_FAILS(train({"--model", path("both")}), 2, text);
   // An index of the single file is usual.
   folder_.write("to/model.safetensors.index.json",
                 R"({"weight_map": {"lm_head.weight": "model.safetensors"}})");

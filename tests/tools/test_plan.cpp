@@ -15,13 +15,7 @@
 namespace ebb {
 namespace {
 
-using Arguments = std::vector<std::string>;
 using Json = nlohmann::json;
-
-Arguments operator+(Arguments a, const Arguments& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 /// Returns the arguments with the flags of a change, which replace the same flags.
 Arguments changed(Arguments arguments, const std::string& change) {
@@ -29,7 +23,7 @@ Arguments changed(Arguments arguments, const std::string& change) {
   for (std::string flag, value; words >> flag >> value;) {
     const auto given = std::ranges::find(arguments, flag);
     if (given == arguments.end()) {
-      arguments.insert(arguments.end(), {flag, value});
+      arguments += {flag, value};
     } else {
       given[1] = value;
     }
@@ -325,7 +319,7 @@ TEST_F(PlanCommand, SweepsPastBudgetsThatDoNotFitInHostMemory) {
   std::vector<std::string> rows;
   for (std::string line; std::getline(lines, line);) rows.push_back(line);
   ASSERT_EQ(rows.size(), 1 + 10u) << table.out;  // a title and ten budgets
-  EXPECT_NE(rows[1].find("does not fit"), std::string::npos) << table.out;
+  EXPECT_SAYS(rows[1], "does not fit") << table.out;
   EXPECT_EQ(rows.back().find("does not fit"), std::string::npos) << table.out;
 }
 
@@ -374,7 +368,7 @@ TEST_F(PlanCommand, RefusesSweepsThatWouldIgnoreAFlag) {
   const auto refuse = [&](const Arguments& arguments, const std::string& message) {
     const Outcome outcome = plan(kToy + arguments);
     EXPECT_EQ(outcome.exit_code, 2);
-    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+    EXPECT_SAYS(outcome.err, message);
   };
   const std::string page = (folder_.path() / "page.html").string();
   refuse({"--sweep", "step-tokens", "--html", page}, "--html shows one step");
@@ -385,7 +379,7 @@ TEST_F(PlanCommand, RefusesSweepsThatWouldIgnoreAFlag) {
 TEST_F(PlanCommand, RefusesAnEmulatedLinkOnAnotherMachine) {
   const Outcome outcome = plan(kToy + Arguments{"--machine", "h200", "--link", "12GB/s"});
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_NE(outcome.err.find("--link"), std::string::npos) << outcome.err;
+  EXPECT_SAYS(outcome.err, "--link");
 }
 
 }  // namespace

@@ -18,7 +18,6 @@
 namespace ebb {
 namespace {
 
-using Arguments = std::vector<std::string>;
 using Json = nlohmann::json;
 
 /// Returns the data in a report.
@@ -34,11 +33,9 @@ class Profile : public testing::Test {
 
   Arguments arguments(Arguments arguments) const {
     const std::string data = folder_.write("text", std::string(30000, 'x'));
-    arguments.insert(arguments.end(),
-                     {"--preset", "toy-bytes", "--data", data, "--chunk-size", "256KiB", "--device",
-                      "host", "--threads", "2", "--seq-length", "32", "--device-memory", "5MiB",
-                      "--gradient-accumulation", "2"});
-    return arguments;
+    return arguments + Arguments({"--preset", "toy-bytes", "--data", data, "--chunk-size", "256KiB",
+                                  "--device", "host", "--threads", "2", "--seq-length", "32",
+                                  "--device-memory", "5MiB", "--gradient-accumulation", "2"});
   }
   Outcome run(const Arguments& command) const {
     return run_ebb(arguments(command), folder_.path());
@@ -140,8 +137,8 @@ TEST_F(Profile, ASignalEndsItAfterItsStep) {
     process.signal(signal);
     const Outcome outcome = process.wait();
     EXPECT_EQ(outcome.exit_code, code) << outcome.err;
-    EXPECT_NE(outcome.err.find("the profile ends after this step"), std::string::npos);
-    EXPECT_NE(outcome.err.find("stopped after step "), std::string::npos) << outcome.err;
+    EXPECT_SAYS(outcome.err, "the profile ends after this step");
+    EXPECT_SAYS(outcome.err, "stopped after step ");
     EXPECT_EQ(report_data(content_of(page))["views"].size(), 2u);
   }
 }
@@ -149,21 +146,21 @@ TEST_F(Profile, ASignalEndsItAfterItsStep) {
 TEST_F(Profile, RefusesFlagsThatItWouldIgnore) {
   const Outcome nowhere = run({"profile"});
   EXPECT_EQ(nowhere.exit_code, 2);
-  EXPECT_NE(nowhere.err.find("--html"), std::string::npos) << nowhere.err;
+  EXPECT_SAYS(nowhere.err, "--html");
   for (const Arguments& lost : {Arguments{"--dry-run"},
                                 {"--resume"},
                                 {"--save", path("saved")},
                                 {"--log", path("log")},
                                 {"--eval-data", path("text")}}) {
     Arguments command = {"profile", "--html", path("report.html")};
-    command.insert(command.end(), lost.begin(), lost.end());
+    command += lost;
     const Outcome refused = run(command);
     EXPECT_EQ(refused.exit_code, 2) << lost[0];
-    EXPECT_NE(refused.err.find(lost[0] + " is for `ebb train`"), std::string::npos) << refused.err;
+    EXPECT_SAYS(refused.err, lost[0] + " is for `ebb train`");
   }
   const Outcome no_folder = run({"train", "--trace", path("no/such/folder/trace")});
   EXPECT_EQ(no_folder.exit_code, 2);
-  EXPECT_NE(no_folder.err.find("no/such/folder"), std::string::npos) << no_folder.err;
+  EXPECT_SAYS(no_folder.err, "no/such/folder");
 }
 
 TEST_F(Profile, APlanIsShownWithoutARun) {

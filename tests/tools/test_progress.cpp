@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "tests/error_of.h"
 #include "tools/progress.h"
 
 namespace ebb {
@@ -73,7 +74,7 @@ TEST(Progress, AStepInFp16ShowsItsScale) {
   EXPECT_EQ(format_step(record, 10, 14),
             "step 3/10  loss 5.5432  norm 1.250  scale 32768  lr 3.00e-04  1024 tok/s  14s left");
   record.skipped_steps = 2;
-  EXPECT_NE(format_step(record, 10, 14).find("  scale 32768  2 skipped  lr"), std::string::npos);
+  EXPECT_SAYS(format_step(record, 10, 14), "  scale 32768  2 skipped  lr");
 }
 
 TEST(Progress, AnEmulatedStepHasNoLosses) {
@@ -100,7 +101,7 @@ TEST(Progress, PlainLinesAreLimitedExceptFirstLastAndEvaluations) {
   });
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
   for (const char* line : {"step 1/10 ", "step 5/10 ", "step 10/10 "}) {
-    EXPECT_NE(text.find(line), std::string::npos) << text;
+    EXPECT_SAYS(text, line);
   }
   EXPECT_EQ(text.find('\r'), std::string::npos);
 }
@@ -119,7 +120,7 @@ TEST(Progress, TheLiveLineContinuesAfterANotice) {
     progress.step(step(2));
   });
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);  // after the notice and at the end
-  EXPECT_NE(text.find("\r\x1b[Khello\nstep 1/10"), std::string::npos) << text;
+  EXPECT_SAYS(text, "\r\x1b[Khello\nstep 1/10");
   EXPECT_TRUE(text.ends_with("\n"));
 }
 

@@ -131,7 +131,7 @@ TEST_F(CommandLineTest, ValuesOutOfRangeAreErrors) {
 TEST_F(CommandLineTest, InvalidShapesAreErrors) {
   const Arguments common = {"train", "--preset", kToy, "--data", text_, "--device", "host"};
   const auto with = [&](Arguments more) {
-    more.insert(more.begin(), common.begin(), common.end());
+    more = common + more;
     return run(more);
   };
   EXPECT_FAILS(with({"--seq-length", "4096"}), 2, "--seq-length '4096'");
@@ -175,7 +175,7 @@ TEST_F(CommandLineTest, ALogThatCannotBeWrittenEndsTheRunBeforeTheFirstStep) {
   for (const auto& [path, exit_code, why] : rows) {
     const Outcome outcome = run_train({"--log", path});
     EXPECT_FAILS(outcome, exit_code, why);
-    EXPECT_NE(outcome.err.find(path), std::string::npos) << outcome.err;
+    EXPECT_SAYS(outcome.err, path);
     EXPECT_EQ(outcome.err.find("step 1/"), std::string::npos) << outcome.err;
   }
 }
@@ -191,7 +191,7 @@ TEST_F(CommandLineTest, WithClippingTheyAreSkippedUntilTheThird) {
   const Outcome outcome =
       run_train({"--steps", "20", "--lr", "1e30", "--lr-schedule", "constant", "--log", log_});
   EXPECT_FAILS(outcome, 1, "gradient");
-  EXPECT_NE(outcome.err.find("the update is skipped (2 so far)"), std::string::npos) << outcome.err;
+  EXPECT_SAYS(outcome.err, "the update is skipped (2 so far)");
   const auto lines = log_lines();
   ASSERT_FALSE(lines.empty());
   EXPECT_TRUE(lines.back()["grad_norm"].is_null()) << lines.back();

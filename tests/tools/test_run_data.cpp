@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "tests/bytes_of.h"
 #include "tests/error_of.h"
 #include "tests/model_zoo/hf_folder.h"
 #include "tests/tools/command_line.h"
@@ -14,13 +15,9 @@ namespace ebb {
 namespace {
 
 namespace fs = std::filesystem;
+using test::bytes_of;
 using test::error_of;
 using test::hf_folder;
-
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
 
 /// A file with llm.c's header, and tokens below 37.
 std::string token_file(uint32_t num_tokens) {
@@ -39,12 +36,11 @@ class RunDataTest : public CommandLineTest {
   Outcome run_with(const std::string& command, const Arguments& more) const {
     Arguments arguments = {command, "--device",  "host", "--chunk-size", "256KiB", "--seq-length",
                            "8",     "--threads", "1"};
-    if (command == "train") arguments.insert(arguments.end(), {"--steps", "1"});
+    if (command == "train") arguments += {"--steps", "1"};
     if (command == "profile") {
-      arguments.insert(arguments.end(), {"--steps", "1", "--trace", path("trace.json")});
+      arguments += {"--steps", "1", "--trace", path("trace.json")};
     }
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments);
+    return run(arguments + more);
   }
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
 };
@@ -137,7 +133,7 @@ TEST_F(RunDataTest, TheEvaluationOfARunIsThatOfTheCommand) {
                             "--dtype",      "fp32",   "--device",           "host",
                             "--chunk-size", "256KiB", "--threads",          "2"};
   const auto with = [&](Arguments arguments) {
-    arguments.insert(arguments.end(), common.begin(), common.end());
+    arguments += common;
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return outcome;
@@ -274,7 +270,7 @@ class RecordTest : public RunDataTest {
   }
   Outcome with(const std::string& command, const Arguments& more = {}) const {
     Arguments arguments = {"--model", hf_folder("gpt2"), "--data", tokens_};
-    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments += more;
     return run_with(command, arguments);
   }
 
@@ -430,7 +426,7 @@ TEST_F(RecordTest, OtherFilesAndVocabulariesAreRefused) {
 TEST_F(RecordTest, EvaluationDataHasItsOwnFlags) {
   const auto evaluated = [&](const Arguments& more = {}) {
     Arguments arguments = {"--eval-data", eval_tokens_};
-    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments += more;
     return with("train", arguments);
   };
   record({{"documents", true}}, "y.bin");

@@ -14,6 +14,8 @@
 
 #include "device/errors.h"
 #include "io/json_text.h"
+#include "tests/file_size_limit.h"
+#include "tests/tools/run_ebb.h"
 #include "tools/run_log.h"
 #include "tools/set_aside.h"
 
@@ -21,12 +23,6 @@ namespace ebb {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string content_of(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 constexpr const char* kId = "00112233445566aa";
 
@@ -259,30 +255,12 @@ TEST(RunLog, AFileThatCannotBeWrittenIsFoundWhenItIsOpened) {
   EXPECT_EQ(error_number_of("/dev/null"), 0);
 }
 
-/// Limits the size of files until destroyed, like a disk that fills up in the middle of a run.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limited = {bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limited);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    ::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_ = {};
-};
-
 TEST(RunLog, ADiskThatFillsUpLaterIsAnError) {
   const std::string path =
       (fs::temp_directory_path() / ("ebb-full-" + std::to_string(::getpid()))).string();
   {
     RunLog log(path);
-    const FileSizeLimit limit(1000);
+    const test::FileSizeLimit limit(1000);
     const auto write_much = [&log] {
       for (int i = 0; i < 100; ++i) log.write(some_step());
     };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/errors.h"
+#include "tests/tools/run_ebb.h"
 #include "tools/cli.h"
 #include "tools/run_config.h"
 #include "tools/train_options.h"
@@ -15,7 +16,7 @@
 namespace ebb {
 namespace {
 
-TrainOptions parse(std::vector<std::string> arguments) {
+TrainOptions parse(Arguments arguments) {
   CommandLine line("test", "ebb train");
   TrainOptions options;
   add_train_flags(line, options);
@@ -25,7 +26,7 @@ TrainOptions parse(std::vector<std::string> arguments) {
 }
 
 /// Parses the arguments after the flags that every run needs.
-TrainOptions parse_with(std::vector<std::string> arguments) {
+TrainOptions parse_with(Arguments arguments) {
   arguments.insert(arguments.begin(), {"--preset", "gpt2", "--data", "x"});
   return parse(std::move(arguments));
 }
@@ -45,16 +46,9 @@ TEST(TrainOptions, LoadedWeightsHaveGentleDefaults) {
   EXPECT_EQ(random.decay(), 0.1);
 }
 
-std::string error_of(std::vector<std::string> arguments) {
-  try {
-    parse_with(std::move(arguments));
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
+ConfigError error_of(Arguments arguments) {
+  return test::error_of<ConfigError>([&] { parse_with(std::move(arguments)); });
 }
-
-#define EXPECT_HAS(text, fragment) EXPECT_NE((text).find(fragment), std::string::npos) << (text)
 
 class ConfigFile : public testing::Test {
  protected:
@@ -73,15 +67,16 @@ TEST(TrainOptions, ValuesOutsideOfFp32AreRefusedWithTheWholeRange) {
   for (const std::string flag : {"--lr", "--min-lr", "--weight-decay", "--epsilon",
                                  "--max-grad-norm", "--dropout", "--beta1", "--beta2"}) {
     for (const std::string value : {"1e-46", "1e-40", "1e-38", "1e39", "1e300"}) {
-      const std::string error = error_of({flag, value});
-      EXPECT_HAS(error, flag + " '" + value + "': allowed is ");
-      EXPECT_HAS(error, "a number from 1e-");
-      EXPECT_HAS(error, " to ");
+      const auto error = error_of({flag, value});
+      EXPECT_SAYS(error, flag + " '" + value + "': allowed is ");
+      EXPECT_SAYS(error, "a number from 1e-");
+      EXPECT_SAYS(error, " to ");
     }
   }
-  EXPECT_HAS(error_of({"--epsilon", "1e-30"}), "a number from 1e-20 to 1e+30");
-  EXPECT_HAS(error_of({"--dropout", "0.9999999999"}), "--dropout '0.9999999999': allowed is 0, or");
-  EXPECT_HAS(error_of({"--lr", "0"}), "a number from 1e-30 to 1e+30");
+  EXPECT_SAYS(error_of({"--epsilon", "1e-30"}), "a number from 1e-20 to 1e+30");
+  EXPECT_SAYS(error_of({"--dropout", "0.9999999999"}),
+              "--dropout '0.9999999999': allowed is 0, or");
+  EXPECT_SAYS(error_of({"--lr", "0"}), "a number from 1e-30 to 1e+30");
   EXPECT_EQ(parse_with({"--max-grad-norm", "0"}).max_grad_norm, 0);
   const TrainOptions least = parse_with({"--lr", "1e-30"});
   // A checkpoint contains this value, and it must be allowed when the run resumes.
@@ -92,7 +87,7 @@ TEST(TrainOptions, ValuesOutsideOfFp32AreRefusedWithTheWholeRange) {
 }
 
 TEST(TrainOptions, ChunkSizesAreShownInBytes) {
-  EXPECT_HAS(error_of({"--chunk-size", "262145"}), "--chunk-size '262145 bytes': allowed is a");
+  EXPECT_SAYS(error_of({"--chunk-size", "262145"}), "--chunk-size '262145 bytes': allowed is a");
 }
 
 TEST(TrainOptions, DefaultsAreThoseOfTheHelpText) {
@@ -243,35 +238,35 @@ TEST(TrainOptions, OtherNamesAreAccepted) {
 }
 
 TEST(TrainOptions, BadValuesAreNamed) {
-  EXPECT_HAS(error_of({"--steps", "0"}), "--steps '0': allowed is a whole number from 1");
-  EXPECT_HAS(error_of({"--steps", "-3"}), "--steps '-3'");
-  EXPECT_HAS(error_of({"--micro-batch-size", "0"}), "--micro-batch-size '0'");
-  EXPECT_HAS(error_of({"--gradient-accumulation", "1.5"}), "--gradient-accumulation '1.5'");
-  EXPECT_HAS(error_of({"--max-seq-length", "-1"}), "--seq-length '-1'");
-  EXPECT_HAS(error_of({"--dropout", "1"}), "--dropout '1'");
-  EXPECT_HAS(error_of({"--dropout", "-0.1"}), "--dropout '-0.1'");
-  EXPECT_HAS(error_of({"--dtype", "fp8"}), "one of fp32, bf16, fp16");
-  EXPECT_HAS(error_of({"--gradient-dtype", "fp16"}), "--gradient-dtype fp16 needs --dtype fp16");
-  EXPECT_HAS(error_of({"--recompute", "some"}), "one of none, layer, block, sqrt, auto");
-  EXPECT_HAS(error_of({"--recompute", "0"}), "a whole number from 1");
-  EXPECT_HAS(error_of({"--update", "never"}), "one of auto, overlap, speculate, wait");
-  EXPECT_HAS(error_of({"--lr", "nan"}), "--lr 'nan'");
-  EXPECT_HAS(error_of({"--min-lr", "1"}),
-             "--min-lr '1': allowed is a number from 0 to --lr 0.0003");
-  EXPECT_HAS(error_of({"--device-memory", "lots"}), "--device-memory 'lots'");
-  EXPECT_HAS(error_of({"--link", "12GB"}), "12GB/s,6GB/s");
-  EXPECT_HAS(error_of({"--emulate-compute", "100"}),
-             "--emulate-compute '100': allowed is a rate like 100TFLOP/s");
-  EXPECT_HAS(error_of({"--clip", "-1"}), "--max-grad-norm '-1'");
+  EXPECT_SAYS(error_of({"--steps", "0"}), "--steps '0': allowed is a whole number from 1");
+  EXPECT_SAYS(error_of({"--steps", "-3"}), "--steps '-3'");
+  EXPECT_SAYS(error_of({"--micro-batch-size", "0"}), "--micro-batch-size '0'");
+  EXPECT_SAYS(error_of({"--gradient-accumulation", "1.5"}), "--gradient-accumulation '1.5'");
+  EXPECT_SAYS(error_of({"--max-seq-length", "-1"}), "--seq-length '-1'");
+  EXPECT_SAYS(error_of({"--dropout", "1"}), "--dropout '1'");
+  EXPECT_SAYS(error_of({"--dropout", "-0.1"}), "--dropout '-0.1'");
+  EXPECT_SAYS(error_of({"--dtype", "fp8"}), "one of fp32, bf16, fp16");
+  EXPECT_SAYS(error_of({"--gradient-dtype", "fp16"}), "--gradient-dtype fp16 needs --dtype fp16");
+  EXPECT_SAYS(error_of({"--recompute", "some"}), "one of none, layer, block, sqrt, auto");
+  EXPECT_SAYS(error_of({"--recompute", "0"}), "a whole number from 1");
+  EXPECT_SAYS(error_of({"--update", "never"}), "one of auto, overlap, speculate, wait");
+  EXPECT_SAYS(error_of({"--lr", "nan"}), "--lr 'nan'");
+  EXPECT_SAYS(error_of({"--min-lr", "1"}),
+              "--min-lr '1': allowed is a number from 0 to --lr 0.0003");
+  EXPECT_SAYS(error_of({"--device-memory", "lots"}), "--device-memory 'lots'");
+  EXPECT_SAYS(error_of({"--link", "12GB"}), "12GB/s,6GB/s");
+  EXPECT_SAYS(error_of({"--emulate-compute", "100"}),
+              "--emulate-compute '100': allowed is a rate like 100TFLOP/s");
+  EXPECT_SAYS(error_of({"--clip", "-1"}), "--max-grad-norm '-1'");
 }
 
 TEST(TrainOptions, ImpossibleCombinationsAreNamed) {
-  EXPECT_HAS(error_of({"--steps", "1", "--epochs", "1"}), "exclude each other");
-  EXPECT_HAS(error_of({"--warmup-steps", "1", "--warmup-ratio", "0.1"}), "exclude each other");
-  EXPECT_HAS(error_of({"--eval-steps", "5"}), "--eval-steps needs --eval-data");
-  EXPECT_HAS(error_of({"--eval-batches", "5"}), "--eval-batches needs --eval-data");
-  EXPECT_HAS(error_of({"--device", "cuda", "--link", "1GB/s"}), "--link");
-  EXPECT_HAS(error_of({"--device", "cuda", "--pretend", "1TFLOP/s"}), "--emulate-compute");
+  EXPECT_SAYS(error_of({"--steps", "1", "--epochs", "1"}), "exclude each other");
+  EXPECT_SAYS(error_of({"--warmup-steps", "1", "--warmup-ratio", "0.1"}), "exclude each other");
+  EXPECT_SAYS(error_of({"--eval-steps", "5"}), "--eval-steps needs --eval-data");
+  EXPECT_SAYS(error_of({"--eval-batches", "5"}), "--eval-batches needs --eval-data");
+  EXPECT_SAYS(error_of({"--device", "cuda", "--link", "1GB/s"}), "--link");
+  EXPECT_SAYS(error_of({"--device", "cuda", "--pretend", "1TFLOP/s"}), "--emulate-compute");
   EXPECT_THROW(parse({"--data", "x"}), ConfigError);
   EXPECT_THROW(parse({"--preset", "gpt2"}), ConfigError);
 }
@@ -279,10 +274,10 @@ TEST(TrainOptions, ImpossibleCombinationsAreNamed) {
 TEST(TrainOptions, UnknownFlagsAreErrors) {
   for (const char* flag :
        {"--bogus", "--model", "--dropout", "--save", "--trace", "--pinned", "-x"}) {
-    EXPECT_HAS(error_of({flag}), flag);
+    EXPECT_SAYS(error_of({flag}), flag);
   }
-  EXPECT_HAS(error_of({"--log"}), "--log");
-  EXPECT_HAS(error_of({"--steps", "1", "--steps", "2"}), "--steps");
+  EXPECT_SAYS(error_of({"--log"}), "--log");
+  EXPECT_SAYS(error_of({"--steps", "1", "--steps", "2"}), "--steps");
 }
 
 TEST_F(ConfigFile, IsReadAndTheCommandLineWins) {
@@ -309,13 +304,13 @@ TEST_F(ConfigFile, TextIsReadAsACheckpointWroteIt) {
 }
 
 TEST_F(ConfigFile, UnknownKeysAndBadValuesAreErrors) {
-  EXPECT_HAS(error_of({"--config", write("bogus = 1\n")}), "bogus");
-  EXPECT_HAS(error_of({"--config", write("[train]\nsteps = 1\n")}), "train");
-  EXPECT_HAS(error_of({"--config", write("steps = -1\n")}), "--steps '-1'");
-  EXPECT_HAS(error_of({"--config", "/nonexistent/x.toml"}),
-             "--config: cannot open configuration file '/nonexistent/x.toml'");
-  EXPECT_HAS(error_of({"--config", "/tmp"}),
-             "--config: configuration file '/tmp': not a regular file");
+  EXPECT_SAYS(error_of({"--config", write("bogus = 1\n")}), "bogus");
+  EXPECT_SAYS(error_of({"--config", write("[train]\nsteps = 1\n")}), "train");
+  EXPECT_SAYS(error_of({"--config", write("steps = -1\n")}), "--steps '-1'");
+  EXPECT_SAYS(error_of({"--config", "/nonexistent/x.toml"}),
+              "--config: cannot open configuration file '/nonexistent/x.toml'");
+  EXPECT_SAYS(error_of({"--config", "/tmp"}),
+              "--config: configuration file '/tmp': not a regular file");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <regex>
 
 #include "device/errors.h"
+#include "tests/file_size_limit.h"
 #include "tests/tools/checkpoint_runs.h"
 #include "tools/checkpoint.h"
 
@@ -17,17 +18,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Arguments operator+(Arguments a, const Arguments& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 class UserFiles : public CheckpointRuns {
  protected:
   Outcome resume(const Arguments& more = {}) const {
     Arguments arguments = {"train", "--resume", "--save", save()};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments);
+    return run(arguments + more);
   }
   /// Changes training.json as a program would that also writes a valid checksum.
   void change_run(int step, const std::function<void(SavedRun&)>& change) const {
@@ -339,12 +334,8 @@ TEST_F(UserFiles, AStateOfAnotherRunIsRefused) {
 
 /// Limits the size of files as batch systems do. SIGXFSZ has its default action here.
 TEST_F(UserFiles, ALimitOfTheSizeOfFilesIsAnError) {
-  rlimit before = {};
-  ::getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit limit = {4096 + 4096, before.rlim_max};
-  ::setrlimit(RLIMIT_FSIZE, &limit);
+  const FileSizeLimit limit(8192, SIG_DFL);
   const Outcome outcome = run(train({"--steps", "1000"}));
-  ::setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_SAYS(outcome.err, "cannot write log '" + log_ + "': File too large");
 }
