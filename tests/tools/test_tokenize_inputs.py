@@ -229,6 +229,9 @@ class Arguments(TokenizeTest):
         os.symlink("text", self.path("link.documents"))
         self.check_output("would overwrite", "link", text)
         self.check_output("would overwrite", "t", "--chat-template", self.write("t.labels", CHATML), text)
+        with mock.patch.dict(os.environ, HOME=str(self.folder)):
+            self.check_output("would overwrite", "t", "--chat-template", "~/t.labels", text)
+            self.check_output("would overwrite", "t", "~/t.labels")
         os.symlink("x.bin", self.path("x.labels"))
         self.check_output("would overwrite", "x", text)
 
