@@ -3,13 +3,13 @@
 output files. Tests that tokenize are skipped without transformers (EBB_PYTHON), and the exit code is then 77."""
 
 import bz2
-import contextlib
 import gzip
 import io
 import json
 import lzma
 import os
 import pathlib
+import re
 import resource
 import sys
 import tarfile
@@ -44,8 +44,10 @@ def archive():
 
 class Inputs(TokenizeTest):
     def texts(self, path):
+        self.notices = Notices()
+        files = inputs.files_of([path], self.notices)
         return [(text.where.removeprefix(str(self.folder) + "/"), "".join(text.blocks))
-                for text in sources.documents(inputs.files_of([path]))]
+                for text in sources.documents(files, None, self.notices)]
 
     def refused_input(self, part, path):
         with self.assertRaises(InputError) as raised:
@@ -123,9 +125,16 @@ class Inputs(TokenizeTest):
                                      ("a.txt", json.dumps(ROWS[0], indent=1), True), ("a.txt", "{\nbraces", False), ("a.txt", "{braces}\n", False),
                                      ("a.txt", "[1] is a list\n", False), ("a.txt", "5\n", False),
                                      ("a.txt", json.dumps({"text": "x" * 50000}), True)):
-            with contextlib.redirect_stderr(io.StringIO()) as said:
-                self.assertEqual(self.texts(self.write(name, text)), [(name, text)])
-            self.assertEqual("read as prose" in said.getvalue(), reported, said.getvalue())
+            self.assertEqual(self.texts(self.write(name, text)), [(name, text)])
+            self.assertEqual("read as prose" in "".join(self.notices.lines()), reported, self.notices.lines())
+        files = [self.write(name, LINES) for name in ("a.txt", "b.txt", "c.txt")]
+        for separator in (None, "|"):
+            notices = Notices()
+            for text in sources.documents(files, separator, notices):
+                list(text.blocks)
+            said = [line for line in notices.lines() if "read as prose" in line]
+            self.assertEqual(len(said), 1, said)
+            self.assertRegex(said[0], "^3 text files begin with JSON .*; the first is " + re.escape(files[0]))
 
     def test_folders_are_read_sorted(self):
         for name in ("d/b.txt", "d/a/c.txt", "d/a.json"):

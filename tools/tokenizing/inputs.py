@@ -12,8 +12,6 @@ import zlib
 
 from script_errors import BUFFER, InputError, open_file
 
-from .notices import Notices
-
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PACKED = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\0": lzma.open,
           **{b"BZh%d1AY&SY" % level: bz2.open for level in range(1, 10)}}
@@ -43,10 +41,9 @@ OTHERS = {
 TABLES = (".csv", ".tsv")
 
 
-def files_of(paths, notices=None):
+def files_of(paths, notices):
     """Returns the files of the inputs. The files of a folder and its folders are sorted by path. `notices` gets what is
     left out of folders, and what is read twice."""
-    notices = Notices() if notices is None else notices
     files = []
     for path in paths:
         found = files_under(path, notices) if os.path.isdir(path) else [path]

@@ -4,11 +4,10 @@ import dataclasses
 import json
 import typing
 
-from script_errors import InputError, say
+from script_errors import InputError
 
 from .inputs import is_json, open_text, refuse_nul
 from .json_rows import rows_of_lines, rows_of_list
-from .notices import Notices
 
 BLOCK = 1 << 20  # characters read at once
 SHARES = ("train", "training", "trainable", "loss", "loss_weight")  # how other tools name the weight of a message
@@ -28,29 +27,24 @@ class Conversation:
     tools: typing.Optional[list]
 
 
-def documents(files, separator=None, notices=None):
-    """Yields all documents of all files. A text file is one document, or several that `separator` divides. `notices`
-    gets what is left out."""
-    notices = Notices() if notices is None else notices
+def documents(files, separator, notices):
+    """Yields all documents of all files. A text file is one document, or several that `separator` divides, if it is not
+    None. `notices` gets what is left out."""
     for path in files:
         if is_json(path):
             yield from json_documents(path, notices)
         elif separator is None:
-            yield Text(str(path), text_blocks(path))
+            yield Text(str(path), text_blocks(path, notices))
         else:
             yield from separated(path, separator, notices)
 
 
-def text_blocks(path):
+def text_blocks(path, notices):
     with open_text(path) as binary:
-        notice_json(binary, path)
+        if begins_with_json(binary.peek(BLOCK)):
+            notices.add("{count} text files begin with JSON and are read as prose (names that end in .jsonl are read as "
+                        "JSON; write a pipe to such a file)", path)
         yield from decoded_blocks(binary, path)
-
-
-def notice_json(binary, path):
-    if begins_with_json(binary.peek(BLOCK)):
-        say("tokenize.py", "notice", f"{path} begins with JSON and is read as prose; give it a name that ends in "
-            ".jsonl to read it as JSON (a pipe: write it to such a file)")
 
 
 def begins_with_json(begin):
@@ -92,7 +86,7 @@ def decoded_blocks(binary, path):
 
 def separated(path, separator, notices):
     """Yields the documents between separators. Only some blocks of one document are in memory."""
-    blocks = text_blocks(path)
+    blocks = text_blocks(path, notices)
     state = {"rest": "", "ended": False, "found": False}
 
     def one_document():
