@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -70,12 +69,11 @@ class Scripts(unittest.TestCase):
         self.assertIn(part, said, command)
         self.assertRegex(said, r"^(generate|log_to|tokenize)\.py: error: [^\x00-\x09\x0b-\x1f]+\n$")
 
-    def stopped(self, command, is_ready):
-        """Returns the outcome of a command that gets SIGINT when it is ready."""
+    def stopped(self, command):
+        """Returns the outcome of a command that gets SIGINT when it has written a line, or has ended."""
         with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-            while not is_ready(process):
-                time.sleep(0.01)
+            process.stdout.readline()
             os.killpg(process.pid, signal.SIGINT)
             out, err = process.communicate(timeout=60)
         return process.returncode, out, err
@@ -155,8 +153,7 @@ class LogTo(Scripts):
 
     def test_ctrl_c_ends_following(self):
         self.write("a", '{"step": 1, "loss": 2}\n')
-        outcome = self.stopped(["tools/log_to.py", "a", "--to", "print", "--follow"],
-                               lambda process: process.stdout.readline())
+        outcome = self.stopped(["tools/log_to.py", "a", "--to", "print", "--follow"])
         self.assertEqual(outcome, (130, "", "log_to.py: error: stopped by Ctrl-C\n"))
 
 
@@ -195,8 +192,7 @@ class Generate(Scripts):
 
     def test_ctrl_c_before_ebb_starts(self):
         self.write("packages/transformers.py", "import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
-        outcome = self.stopped(["tools/generate.py", "--model", "m", "--prompt", "x"],
-                               lambda process: process.stdout.readline())
+        outcome = self.stopped(["tools/generate.py", "--model", "m", "--prompt", "x"])
         self.assertEqual(outcome, (130, "", "generate.py: error: stopped by Ctrl-C\n"))
 
 
