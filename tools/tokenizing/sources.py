@@ -42,8 +42,8 @@ def documents(files, separator, notices):
 def text_blocks(path, notices):
     with open_text(path) as binary:
         if begins_with_json(binary.peek(BLOCK)):
-            notices.add("{count} text files begin with JSON and are read as prose (names that end in .jsonl are read as "
-                        "JSON; write a pipe to such a file)", path)
+            notices.add("{count} text files begin with JSON and are read as prose (a name that ends in .jsonl is read "
+                        "as JSON; write a pipe to such a file)", path)
         yield from decoded_blocks(binary, path)
 
 
