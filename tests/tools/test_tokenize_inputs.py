@@ -12,6 +12,7 @@ import pathlib
 import re
 import sys
 import tarfile
+from unittest import mock
 
 from tokenize_support import (CHATML, IGNORED, TEXT, TokenizeTest, byte_level, needs_transformers,
                               run_tests)
@@ -149,6 +150,15 @@ class Inputs(TokenizeTest):
         self.refused_input("a pipe", self.path("d"))
         (self.folder / "empty").mkdir()
         self.refused_input("no file", self.path("empty"))
+        with mock.patch("os.scandir", side_effect=PermissionError(13, "Permission denied", self.path("d"))):
+            self.refused_input(self.path("d") + ": Permission denied", self.path("d"))
+
+    def test_names_tell_which_files_are_json(self):
+        for name in ("a.json", "d/A.JSONL", "a.jl", "a.b.jsonlines", "a.ndjson.gz", "a.json.XZ", "a.json.bz2"):
+            self.assertTrue(inputs.is_json(name), name)
+        for name in (".json", "d/.json", ".json.gz", "json", "ajson", "a.json.txt", "a.json.gz.gz", "a.jsonx", "a.gz",
+                     "a.json/b", "a.json\n"):
+            self.assertFalse(inputs.is_json(name), name)
 
     def test_hidden_files_and_backups_in_folders_are_left_out_and_reported(self):
         for name in ("d/.git/config", "d/.hidden", "d/a.txt~", "d/a.txt"):
@@ -167,6 +177,20 @@ class Inputs(TokenizeTest):
         self.assertEqual(len(inputs.files_of([text, self.path("b.txt")], notices)), 2)
         said = f"1 files are named twice and are read twice; the first is {self.path('b.txt')}"
         self.assertEqual(notices.lines(), [said])
+
+    def test_kinds_of_notices_are_limited_but_expected_ones_are_counted(self):
+        notices = Notices()
+        notices.expect("left out {count} x")
+        notices.expect("left out {count} y")
+        for i in range(200):
+            notices.add(f"left out {{count}} of {i}", f"a:{i}")
+        for place in ("a:7", "a:8"):
+            notices.add("left out {count} x", place)
+        lines = notices.lines()
+        self.assertLess(len(lines), 60)
+        self.assertEqual(lines[0], "left out 2 x; the first is a:7")
+        self.assertRegex(lines[-1], r"^\d+ more parts of the inputs")
+        self.assertEqual((notices.of("left out {count} x"), notices.of("left out {count} y")[0]), ([2, "a:7"], 0))
 
     def test_a_separator_that_does_not_occur_is_reported(self):
         notices = Notices()

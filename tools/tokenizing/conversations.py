@@ -9,7 +9,6 @@ import re
 from script_errors import InputError
 
 from .encoding import Piece
-from .notices import Notices
 from .sources import checked_text
 from .written import TEXTS, UNUSED, Comparison, changed_calls, content_of, functions_of
 
@@ -39,10 +38,21 @@ def is_in(learned, message, where):
     return all(part in learned for part in (said_by(message), *names))
 
 
+def lost_text(where, i):
+    return InputError(f"{where}: the chat template does not write the text of message {i}; give another one with "
+                      "--chat-template FILE")
+
+
+def not_found(where, what):
+    """`what`: what the chat template does."""
+    return InputError(f"{where}: the chat template {what}, so the assistant's part cannot be found; give a template "
+                      "with {% generation %} by --chat-template")
+
+
 class ChatTemplate:
-    def __init__(self, tokenizer, notices=None):
+    def __init__(self, tokenizer, notices):
         self.tokenizer = tokenizer
-        self.notices = Notices() if notices is None else notices
+        self.notices = notices
         special = sorted((str(token) for token in tokenizer.all_special_tokens), key=len, reverse=True)
         special += [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
         self.special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
@@ -93,8 +103,7 @@ class ChatTemplate:
         lost, changed = comparison.lost_and_changed_contents()
         for i in lost:
             if is_learned(messages[i]) and not functions_of(messages[i], where):
-                raise InputError(f"{where}: the chat template does not write the text of message {i}; give another "
-                                 "one with --chat-template FILE")
+                raise lost_text(where, i)
             self.notices.add(f"left out the text of {{count}} messages of the role '{messages[i]['role']}', which the "
                              "chat template does not write", f"{where}: message {i}")
         for i in filter(lambda i: is_learned(messages[i]), changed):
@@ -156,16 +165,14 @@ class ChatTemplate:
         messages = conversation.messages
         prompt = self.text_before(conversation, i, text)
         if not text.startswith(prompt):
-            raise InputError(f"{conversation.where}: the chat template writes the messages before message {i} "
-                             f"differently if message {i} follows, so the assistant's part cannot be found; give a "
-                             "template with {% generation %} by --chat-template")
+            raise not_found(conversation.where, f"writes the messages before message {i} differently if message {i} "
+                            "follows")
         start = len(prompt)
         until = self.render(conversation, messages[:i + 1])
         if not text.startswith(until):
             return start, self.end_of_content(conversation, i, text, start)
         if content_of(messages[i]).strip() and not self.special.sub("", text[start:len(until)]).strip():
-            raise InputError(f"{conversation.where}: the chat template does not write the text of message {i}; give "
-                             "another one with --chat-template FILE")
+            raise lost_text(conversation.where, i)
         return start, self.end_of_turn(text, start, len(until))
 
     def text_before(self, conversation, i, text):
@@ -197,9 +204,8 @@ class ChatTemplate:
         end = len(text) - len(rest)
         if rest.startswith(turn) and text[:end].endswith(call):
             return end + len(turn)
-        raise InputError(f"{conversation.where}: the chat template writes the calls of tools in message {i} "
-                         "differently if other messages follow, so the assistant's part cannot be found; give a "
-                         "template with {% generation %} by --chat-template")
+        raise not_found(conversation.where, f"writes the calls of tools in message {i} differently if other messages "
+                        "follow")
 
     def end_of_content(self, conversation, i, text, start):
         """For templates that write an answer differently if other messages follow, for example without its thoughts."""
@@ -209,9 +215,7 @@ class ChatTemplate:
         wanted = said_by(message)
         at = text.find(wanted, start)
         if at < 0 or (not wanted and content_of(message).strip()):
-            raise InputError(f"{conversation.where}: the chat template changes the text of message {i}, so the "
-                             "assistant's part cannot be found; give a template with {% generation %} by "
-                             "--chat-template")
+            raise not_found(conversation.where, f"changes the text of message {i}")
         end = at + len(wanted)
         turn = self.special.match(text, end + len(text[end:]) - len(text[end:].lstrip()))
         return turn.end() if turn else end
