@@ -132,8 +132,8 @@ class LogTo(unittest.TestCase):
                 ('{"step": -1}\n', "not a line"),
                 ('{"step": 1.5}\n', "not a line"), (b"\xff\xfe\n", "not JSON"), ("[" * 100000 + "\n", "not JSON"),
                 ('{"step": ' + "9" * 5000 + "}\n", "not JSON"), (b"\0\0\0\n", "not JSON"),
-                (b"\0\xff\n\x80\n", "not JSON"), ("\x1b[31m\n", "not JSON"), ("", "no complete line"), ('{"step": 1', "no complete line"),
-                (b"\x1f\x8b\x08\0abc", "no complete line")):
+                (b"\0\xff\n\x80\n", "not JSON"), ("\x1b[31m\n", "not JSON"), ("", "no complete line"),
+                ('{"step": 1', "no complete line"), (b"\x1f\x8b\x08\0abc", "no complete line")):
             self.path.write_bytes(content if isinstance(content, bytes) else content.encode())
             self.assertIn("`ebb train --log`", self.refused(part, self.path, "--to", "print"))
 
@@ -152,6 +152,13 @@ class LogTo(unittest.TestCase):
                 ("invalid seconds value", [self.path, "--to", "print", "--poll", "x"]),
                 ("--nope", [self.path, "--to", "print", "--nope"])):
             self.refused(part, *arguments)
+
+    def test_files_that_cannot_be_opened_are_named_with_their_flag(self):
+        missing = f"{self.path}: No such file or directory"
+        for flags, said in (([], missing), (["--log"], "--log " + missing)):
+            with self.assertRaises(script_errors.InputError) as raised:
+                script_errors.open_file(self.path, *flags)
+            self.assertEqual(str(raised.exception), said)
 
     def test_numbers_that_are_not_finite_are_left_out(self):
         step = '{"step": 1, "loss": NaN, "grad_norm": null, "tflops": 1e999, "x": %s, "mfu": 2}\n' % ("9" * 400)
