@@ -17,6 +17,11 @@ LONG_CALL = 20  # characters that show that a text is the end of a call
 END_OF_THOUGHTS = "</think>"
 
 
+def roles_of(messages):
+    """Returns the first roles, for messages to the user."""
+    return ", ".join(message["role"] for message in messages[:8])
+
+
 def is_learned(message):
     """In exports, the weight 0 excludes an answer."""
     return message["role"] == "assistant" and message.get("weight") != 0
@@ -156,9 +161,8 @@ class ChatTemplate:
         try:
             return self.tokenizer.apply_chat_template(messages, tools=conversation.tools, **arguments)
         except Exception as error:  # templates can raise any error
-            roles = ", ".join(message["role"] for message in messages[:8])
             raise InputError(f"{conversation.where}: the chat template refuses the first {len(messages)} messages "
-                             f"({roles}): {error}") from error
+                             f"({roles_of(messages)}): {error}") from error
 
     def span(self, conversation, i, text):
         """Returns the span of the assistant's message i in the whole text. It begins after the generation prompt."""

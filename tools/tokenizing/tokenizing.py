@@ -8,7 +8,7 @@ import numpy
 from script_errors import InputError, say
 
 from . import encoding, sources, texts
-from .conversations import ChatTemplate
+from .conversations import ChatTemplate, roles_of
 from .masked_words import MaskedWords
 from .packing import Packer
 from .token_files import IGNORED, TokenFiles
@@ -38,6 +38,7 @@ class Tokenizing:
         self.files = TokenFiles(options.output, self.token_type(), options.labels, options.documents, self.record(),
                                 shifted=self.masked is None, header=not options.no_header)
         self.packer = Packer(self.files, options.seq_length, self.filler()) if options.seq_length else None
+        self.out = self.packer or self.files
         self.shown_s = time.monotonic()
 
     def token_type(self):
@@ -78,8 +79,7 @@ class Tokenizing:
                 continue
             piece = self.chat.piece_of(document)
             if self.options.labels and not piece.has_answer():
-                roles = ", ".join(message["role"] for message in document.messages[:8])
-                self.notices.add(UNANSWERED, f"{document.where} with the roles {roles}")
+                self.notices.add(UNANSWERED, f"{document.where} with the roles {roles_of(document.messages)}")
                 continue
             self.notice_roles(document, piece)
             yield piece
@@ -121,7 +121,7 @@ class Tokenizing:
             if not tokens.is_conversation or self.options.end_of_text != "auto":
                 behind.append(self.end_of_text)
         self.add_special(behind)
-        (self.packer or self.files).end()
+        self.out.end()
 
     def begin(self, tokens):
         if self.packer and tokens.is_conversation:
@@ -137,13 +137,13 @@ class Tokenizing:
         targets = numpy.where(is_learned, ids, IGNORED)
         if self.masked:
             ids, targets = self.masked.hide(ids, is_learned)
-        (self.packer or self.files).add(ids, targets)
+        self.out.add(ids, targets)
 
     def add_special(self, ids):
         """The model learns to predict special tokens, but they are never hidden as masked words."""
         ids = numpy.asarray(ids, dtype=numpy.int64)
         targets = numpy.full(len(ids), IGNORED) if self.masked else ids
-        (self.packer or self.files).add(ids, targets)
+        self.out.add(ids, targets)
 
     def check_result(self):
         files = self.files
