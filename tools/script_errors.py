@@ -63,12 +63,12 @@ def import_transformers():
     return import_package("transformers", install="transformers numpy")
 
 
-def open_file(path, flag=""):
-    """Opens a file for reading bytes."""
+def open_file(path, flag=None):
+    """Opens a file for reading bytes. `flag`: the flag that names it, for the message."""
     try:
         return open(path, "rb", buffering=BUFFER)
     except OSError as error:
-        raise InputError(f"{flag} {path}: {error.strerror}") from error
+        raise InputError(" ".join(filter(None, (flag, reason(error))))) from error
 
 
 def end_output():

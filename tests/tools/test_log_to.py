@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Tests tools/log_to.py with stand-ins for TensorBoard and Weights & Biases, and with a log of the program `ebb` (argument
-1)."""
+"""Tests tools/log_to.py with stand-ins for TensorBoard and Weights & Biases, and with a log of the program `ebb`
+(argument 1)."""
 
 import contextlib
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -22,7 +23,6 @@ spec = importlib.util.spec_from_file_location("log_to", SCRIPT)
 log_to = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(log_to)
 import script_errors
-from script_errors import InputError
 EBB = None
 
 
@@ -59,6 +59,20 @@ class LogTo(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = pathlib.Path(folder.name) / "log.jsonl"
         self.recorder = Recorder()
+
+    def run_script(self, *arguments):
+        """Returns the exit code, and what the script wrote to stdout and stderr."""
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            code = script_errors.run("log_to.py", log_to.main, list(map(str, arguments)))
+        return code, out.getvalue(), err.getvalue()
+
+    def refused(self, part, *arguments):
+        """Expects an error of one line with this part, and returns it."""
+        code, _, said = self.run_script(*arguments)
+        self.assertEqual(code, 2, said)
+        self.assertIn(part, said)
+        self.assertRegex(said, r"\Alog_to\.py: error: [^\x00-\x1f]+\n\Z")
+        return said
 
     def feed(self):
         return log_to.Feed(log_to.Log(self.path), self.recorder)
@@ -108,17 +122,55 @@ class LogTo(unittest.TestCase):
         feed.pass_on()
         self.assertEqual(self.recorder.runs, [[(1, 5.0), (2, 5.0)], [(1, 6.0)]])
 
-    def test_a_line_that_is_not_json_is_an_error(self):
-        self.path.write_text("hello\n")
-        with self.assertRaisesRegex(InputError, "not JSON.*hello"):
-            self.feed().pass_on()
+    def test_refuses_what_is_no_log(self):
+        for content, part in (
+                ("hello\n", "log.jsonl:1 is not JSON"), ("[1]\n", "log.jsonl:1 is not a line"), ("5\n", "not a line"),
+                ("null\n", "not a line"), ('{"loss": 1}\n', "not a line"),
+                ('{"step": 1}\n{}\n', "log.jsonl:2 is not a line"), ('{"step": "1"}\n', "not a line"),
+                ('{"step": NaN}\n', "not a line"),
+                ('{"step": 1e999}\n', "not a line"), ('{"step": true}\n', "not a line"),
+                ('{"step": -1}\n', "not a line"),
+                ('{"step": 1.5}\n', "not a line"), (b"\xff\xfe\n", "not JSON"), ("[" * 100000 + "\n", "not JSON"),
+                ('{"step": ' + "9" * 5000 + "}\n", "not JSON"), (b"\0\0\0\n", "not JSON"),
+                (b"\0\xff\n\x80\n", "not JSON"), ("\x1b[31m\n", "not JSON"), ("", "no complete line"),
+                ('{"step": 1', "no complete line"), (b"\x1f\x8b\x08\0abc", "no complete line")):
+            self.path.write_bytes(content if isinstance(content, bytes) else content.encode())
+            self.assertIn("`ebb train --log`", self.refused(part, self.path, "--to", "print"))
 
-    def test_a_file_that_is_no_log_ends_with_2(self):
-        for content in (b"", b"\x1f\x8b\x08\0abc", b"\0\xff\n\x80\n", b'{"step": 1', b'{"loss": 1}\n'):
-            self.path.write_bytes(content)
-            with self.subTest(content), contextlib.redirect_stderr(io.StringIO()) as errors:
-                self.assertEqual(script_errors.run("log_to.py", log_to.main, [str(self.path), "--to", "print"]), 2)
-                self.assertIn("`ebb train --log`", errors.getvalue())
+    def test_refuses_other_files_and_flags(self):
+        self.path.write_text(line(1))
+        folder, pipe = self.path.parent, self.path.with_name("pipe")
+        os.mkfifo(pipe)
+        for part, arguments in (
+                ("does not exist; --follow waits for it", [folder / "none", "--to", "print"]),
+                ("is not a file", [folder, "--to", "print"]), ("is not a file", [pipe, "--to", "print"]),
+                ("is not a file", ["/dev/null", "--to", "print", "--follow"]),
+                (f"the folder {folder}/none does not exist", [folder / "none" / "a", "--to", "print", "--follow"]),
+                ("invalid choice: 'paper'", [self.path, "--to", "paper"]), ("required: --to", [self.path]),
+                ("allowed is a number of seconds", [self.path, "--to", "print", "--poll", "0"]),
+                ("allowed is a number of seconds", [self.path, "--to", "print", "--poll", "nan"]),
+                ("invalid seconds value", [self.path, "--to", "print", "--poll", "x"]),
+                ("--nope", [self.path, "--to", "print", "--nope"])):
+            self.refused(part, *arguments)
+
+    def test_files_that_cannot_be_opened_are_named_with_their_flag(self):
+        missing = f"{self.path}: No such file or directory"
+        for flags, said in (([], missing), (["--log"], "--log " + missing)):
+            with self.assertRaises(script_errors.InputError) as raised:
+                script_errors.open_file(self.path, *flags)
+            self.assertEqual(str(raised.exception), said)
+
+    def test_numbers_that_are_not_finite_are_left_out(self):
+        step = '{"step": 1, "loss": NaN, "grad_norm": null, "tflops": 1e999, "x": %s, "mfu": 2}\n' % ("9" * 400)
+        self.path.write_text(step + '\n{"end": true}\n')
+        said = 'step 1 other/mfu=2\nend {"end": true}\n'
+        self.assertEqual(self.run_script(self.path, "--to", "print"), (0, said, ""))
+
+    def test_an_incomplete_line_is_reported(self):
+        self.path.write_text('{"step": 1, "loss": 2}\n{"step"')
+        code, out, err = self.run_script(self.path, "--to", "print")
+        self.assertEqual((code, out), (0, "step 1 loss/train=2\n"))
+        self.assertIn("the last line is incomplete", err)
 
     def test_control_characters_do_not_reach_the_terminal(self):
         out = io.StringIO()
@@ -170,11 +222,23 @@ class LogTo(unittest.TestCase):
 
     def test_a_missing_package_is_reported_with_its_installation(self):
         self.path.write_text(line(1))
-        with mock.patch.dict(sys.modules, {"wandb": None}):
-            with self.assertRaisesRegex(InputError, "wandb.*pip install wandb"):
-                log_to.main([str(self.path), "--to", "wandb"])
-        with self.assertRaisesRegex(InputError, "does not exist; --follow waits"):
-            log_to.main([str(self.path) + "x", "--to", "print"])
+        for to, package, modules in (("wandb", "wandb", ["wandb"]),
+                                     ("tensorboard", "tensorboardX", ["torch.utils.tensorboard", "tensorboardX"])):
+            with mock.patch.dict(sys.modules, dict.fromkeys(modules)):
+                said = self.refused(f"run 'pip install {package}'", self.path, "--to", to)
+            for name in modules:
+                self.assertIn(f"import of {name}", said)
+
+    def test_failures_of_a_sink_are_one_line(self):
+        self.path.write_text(line(1))
+        wandb, tensorboard = types.ModuleType("wandb"), types.ModuleType("tensorboardX")
+        wandb.init = mock.Mock(side_effect=RuntimeError("api_key not configured\n(no-tty)"))
+        tensorboard.SummaryWriter = lambda log_dir: os.makedirs(log_dir)
+        modules = {"wandb": wandb, "torch.utils.tensorboard": None, "tensorboardX": tensorboard}
+        with mock.patch.dict(sys.modules, modules):
+            self.refused("api_key not configured (no-tty); log in with: wandb login", self.path, "--to", "wandb")
+            self.refused(f"{self.path}: File exists; name a folder", self.path, "--to", "tensorboard", "--out",
+                         self.path)
 
     def test_reads_a_log_of_ebb(self):
         if EBB is None:

@@ -134,8 +134,10 @@ class Texts(TokenizeTest):
             self.assertEqual(list(labels), [*tokens[1:], IGNORED])
         files = self.tokenize(tokenizer, "--end-of-text", "none", self.path("input.jsonl"))
         self.assertEqual(tokenizer.decode(files.tokens), TEXT + "fox")
-        self.refused_end = self.run_tool(tokenizer, "--end-of-text", "<no>", self.path("input.jsonl"))
-        self.assertIn("--end-of-text <no>: the tokenizer has no such token", self.refused_end.stderr)
+        for path in self.folder.glob("out*"):
+            path.unlink()
+        self.refused(tokenizer, "--end-of-text <no>: the tokenizer has no such token", "--end-of-text", "<no>",
+                     self.path("input.jsonl"))
 
     def test_have_the_special_tokens_of_the_tokenizer(self):
         tokenizer = metaspace()

@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
-"""Tests what tools/tokenize.py reads and refuses: formats of files, oddities of exported conversations, and names of
-output files. Tests that tokenize are skipped without transformers (EBB_PYTHON), and the exit code is then 77."""
+"""Tests what tools/tokenize.py reads and refuses: formats of files, oddities of exported conversations, and damaged
+tokenizers. Tests that tokenize are skipped without transformers (EBB_PYTHON), and the exit code is then 77."""
 
 import bz2
-import contextlib
 import gzip
 import io
 import json
 import lzma
 import os
 import pathlib
-import resource
+import re
 import sys
 import tarfile
-import unittest
 from unittest import mock
 
 from tokenize_support import (CHATML, IGNORED, TEXT, TokenizeTest, byte_level, needs_transformers,
@@ -44,8 +42,10 @@ def archive():
 
 class Inputs(TokenizeTest):
     def texts(self, path):
+        self.notices = Notices()
+        files = inputs.files_of([path], self.notices)
         return [(text.where.removeprefix(str(self.folder) + "/"), "".join(text.blocks))
-                for text in sources.documents(inputs.files_of([path]))]
+                for text in sources.documents(files, None, self.notices)]
 
     def refused_input(self, part, path):
         with self.assertRaises(InputError) as raised:
@@ -123,9 +123,16 @@ class Inputs(TokenizeTest):
                                      ("a.txt", json.dumps(ROWS[0], indent=1), True), ("a.txt", "{\nbraces", False), ("a.txt", "{braces}\n", False),
                                      ("a.txt", "[1] is a list\n", False), ("a.txt", "5\n", False),
                                      ("a.txt", json.dumps({"text": "x" * 50000}), True)):
-            with contextlib.redirect_stderr(io.StringIO()) as said:
-                self.assertEqual(self.texts(self.write(name, text)), [(name, text)])
-            self.assertEqual("read as prose" in said.getvalue(), reported, said.getvalue())
+            self.assertEqual(self.texts(self.write(name, text)), [(name, text)])
+            self.assertEqual("read as prose" in "".join(self.notices.lines()), reported, self.notices.lines())
+        files = [self.write(name, LINES) for name in ("a.txt", "b.txt", "c.txt")]
+        for separator in (None, "|"):
+            notices = Notices()
+            for text in sources.documents(files, separator, notices):
+                list(text.blocks)
+            said = [line for line in notices.lines() if "read as prose" in line]
+            self.assertEqual(len(said), 1, said)
+            self.assertRegex(said[0], "^3 text files begin with JSON .*; the first is " + re.escape(files[0]))
 
     def test_folders_are_read_sorted(self):
         for name in ("d/b.txt", "d/a/c.txt", "d/a.json"):
@@ -143,6 +150,15 @@ class Inputs(TokenizeTest):
         self.refused_input("a pipe", self.path("d"))
         (self.folder / "empty").mkdir()
         self.refused_input("no file", self.path("empty"))
+        with mock.patch("os.scandir", side_effect=PermissionError(13, "Permission denied", self.path("d"))):
+            self.refused_input(self.path("d") + ": Permission denied", self.path("d"))
+
+    def test_names_tell_which_files_are_json(self):
+        for name in ("a.json", "d/A.JSONL", "a.jl", "a.b.jsonlines", "a.ndjson.gz", "a.json.XZ", "a.json.bz2"):
+            self.assertTrue(inputs.is_json(name), name)
+        for name in (".json", "d/.json", ".json.gz", "json", "ajson", "a.json.txt", "a.json.gz.gz", "a.jsonx", "a.gz",
+                     "a.json/b", "a.json\n"):
+            self.assertFalse(inputs.is_json(name), name)
 
     def test_hidden_files_and_backups_in_folders_are_left_out_and_reported(self):
         for name in ("d/.git/config", "d/.hidden", "d/a.txt~", "d/a.txt"):
@@ -161,6 +177,20 @@ class Inputs(TokenizeTest):
         self.assertEqual(len(inputs.files_of([text, self.path("b.txt")], notices)), 2)
         said = f"1 files are named twice and are read twice; the first is {self.path('b.txt')}"
         self.assertEqual(notices.lines(), [said])
+
+    def test_kinds_of_notices_are_limited_but_expected_ones_are_counted(self):
+        notices = Notices()
+        notices.expect("left out {count} x")
+        notices.expect("left out {count} y")
+        for i in range(200):
+            notices.add(f"left out {{count}} of {i}", f"a:{i}")
+        for place in ("a:7", "a:8"):
+            notices.add("left out {count} x", place)
+        lines = notices.lines()
+        self.assertLess(len(lines), 60)
+        self.assertEqual(lines[0], "left out 2 x; the first is a:7")
+        self.assertRegex(lines[-1], r"^\d+ more parts of the inputs")
+        self.assertEqual((notices.of("left out {count} x"), notices.of("left out {count} y")[0]), ([2, "a:7"], 0))
 
     def test_a_separator_that_does_not_occur_is_reported(self):
         notices = Notices()
@@ -214,47 +244,6 @@ class Arguments(TokenizeTest):
             self.assertEqual(outcome.returncode, 2, outcome.stderr)
             self.assertIn(part, outcome.stderr)
             self.assertEqual(outcome.stderr.count("\n"), 1, outcome.stderr)
-
-    def check_output(self, part, prefix, *inputs_and_flags):
-        outcome = self.run_tool(None, "--output", f"{self.folder}/{prefix}", *inputs_and_flags)
-        self.assertEqual((outcome.returncode, outcome.stderr.count("\n")), (2, 1), outcome.stderr)
-        self.assertIn(part, outcome.stderr)
-
-    def test_outputs_never_overwrite_inputs(self):
-        for name in ("a.bin", "b.labels", "c.bin.json", "d.bin.unfinished"):
-            text = self.write(name, TEXT)
-            self.check_output(f"would overwrite {text}", name.partition(".")[0], text)
-            self.assertEqual(pathlib.Path(text).read_text(), TEXT)
-        text = self.write("text", TEXT)
-        os.symlink("text", self.path("link.documents"))
-        self.check_output("would overwrite", "link", text)
-        self.check_output("would overwrite", "t", "--chat-template", self.write("t.labels", CHATML), text)
-        os.symlink("x.bin", self.path("x.labels"))
-        self.check_output("would overwrite", "x", text)
-
-    def test_outputs_never_overwrite_files_of_others(self):
-        text = self.write("a.txt", TEXT)
-        for suffix in (".bin", ".labels", ".documents", ".bin.json"):
-            mine = self.write("mine" + suffix, '{"a": 1}')
-            self.check_output(f"{mine} exists and has no record of this tool", "mine", text)
-            self.assertEqual(pathlib.Path(mine).read_text(), '{"a": 1}')
-            os.remove(mine)
-        (self.folder / "tokenizer").mkdir()
-        weights = self.write("tokenizer/pytorch_model.bin", "weights")
-        self.check_output(f"would overwrite {weights}", "tokenizer/pytorch_model", text)
-        os.symlink(weights, self.path("to.bin"))
-        self.check_output("would overwrite", "to", text)
-        self.check_output("give a prefix of names", ".", text)
-        self.assertEqual(pathlib.Path(weights).read_text(), "weights")
-
-    def test_outputs_are_files_in_a_folder(self):
-        text = self.write("a.txt", TEXT)
-        (self.folder / "folder.bin").mkdir()
-        self.check_output("is a folder", "folder", text)
-        self.check_output("give a prefix of names", "folder.bin/", text)
-        self.check_output("mkdir -p", "none/a", text)
-        os.symlink("/dev/null", self.path("null.bin"))
-        self.check_output("a device or a pipe", "null", text)
 
 
 @needs_transformers
@@ -421,115 +410,13 @@ class Conversations(TokenizeTest):
 
 
 @needs_transformers
-class Record(TokenizeTest):
-    def record(self, *arguments):
-        outcome = self.run_tool(self.tokenizer, *arguments)
-        self.assertEqual(outcome.returncode, 0, outcome.stderr)
-        return json.loads(pathlib.Path(self.path("out.bin.json")).read_text())
-
-    def setUp(self):
-        super().setUp()
-        self.tokenizer = byte_level()
-        self.text = self.write("a.txt", TEXT)
-
-    def test_says_for_what_the_files_were_made(self):
-        record = self.record(self.text)
-        count = (os.path.getsize(self.path("out.bin")) - 1024) // 2
-        plain = {"format": "ebb tokens", "version": 1, "num_tokens": count, "vocabulary": len(self.tokenizer),
-                 "tokenizer": self.path("tokenizer"), "sequence_length": None, "documents": False, "labels": False,
-                 "targets": "next"}
-        self.assertEqual(record, plain)
-        self.assertEqual(self.record("--documents", self.text), {**plain, "documents": True})
-        self.assertEqual(self.record("--labels", self.text), {**plain, "labels": True})
-        self.assertEqual(self.record("--seq-length", "16", self.text), {
-            **plain, "documents": True, "labels": True, "sequence_length": 16, "num_tokens": -(-count // 16) * 16 + 1})
-
-    def test_never_contradicts_the_tokens(self):
-        """Whenever the tool is killed, a record fits its tokens."""
-        self.record(self.text)
-        old, new = os.path.getsize(self.path("out.bin")), None
-        states = set()
-        for killed_at in range(1, 20):
-            calls = iter(range(1, killed_at))
-
-            def step(real):
-                def call(*arguments):
-                    if next(calls, None) is None:
-                        raise KeyboardInterrupt
-                    return real(*arguments)
-                return call
-
-            self.record(self.text)
-            with mock.patch("os.remove", step(os.remove)), mock.patch("os.replace", step(os.replace)), mock.patch(
-                    "tokenizing.token_files.TokenFiles.discard"):
-                outcome = self.run_tool(None, "--labels", self.text, self.text)
-            size, record = os.path.getsize(self.path("out.bin")), pathlib.Path(self.path("out.bin.json"))
-            states.add((size != old, record.exists()))
-            if record.exists():
-                self.assertEqual(json.loads(record.read_text())["num_tokens"], (size - 1024) // 2)
-            if outcome.returncode == 0:
-                break
-        self.assertEqual(outcome.returncode, 0)
-        self.assertEqual(states, {(False, True), (False, False), (True, False), (True, True)})
-
-    def test_files_are_written_through_links(self):
-        os.symlink("real.bin", self.path("out.bin"))
-        self.record(self.text)
-        self.assertTrue(os.path.islink(self.path("out.bin")))
-        self.assertGreater(os.path.getsize(self.path("real.bin")), 1024)
-        os.symlink(self.text, self.path("other.bin.unfinished"))
-        outcome = self.run_tool(None, "--output", self.path("other"), self.text)
-        self.assertEqual(outcome.returncode, 2, outcome.stderr)
-        self.assertEqual(pathlib.Path(self.text).read_text(), TEXT)
-
-    def test_two_runs_do_not_write_the_same_files(self):
-        from tokenizing.token_files import TokenFiles
-
-        self.tokenizer.save_pretrained(self.folder / "tokenizer")
-        first = TokenFiles(self.path("out"), "u16", False, False, {})
-        outcome = self.run_tool(None, self.text)
-        self.assertEqual(outcome.returncode, 2)
-        self.assertIn("another run writes", outcome.stderr)
-        first.discard()
-        self.assertEqual(self.run_tool(None, self.text).returncode, 0)
-
-    def test_labels_of_an_earlier_run_are_reported(self):
-        self.record("--labels", self.text)
-        self.assertIn("out.labels is of an earlier run", self.run_tool(None, self.text).stderr)
-        self.assertEqual(self.run_tool(None, "--labels", self.text).stderr, "")
-
-    def test_left_over_files_of_a_killed_run_are_replaced(self):
-        from tokenizing.token_files import TokenFiles
-
-        with mock.patch("tokenizing.token_files.TokenFiles.discard"):  # as if the process were killed
-            killed = TokenFiles(self.path("out"), "u16", True, False, {})
-        for file in killed.files.values():
-            file.write(b"x" * 100000)
-            file.close()
-        self.record(self.text)
-        self.assertLess(os.path.getsize(self.path("out.bin")), 2000)
-        self.assertEqual(list(self.folder.glob("*.unfinished")), [])
-
-    def test_unfinished_files_of_others_stay(self):
-        self.tokenizer.save_pretrained(self.folder / "tokenizer")
-        for name in ("out.bin.unfinished", "out.labels.unfinished", "out.bin.json.unfinished"):
-            mine = pathlib.Path(self.write(name, "mine"))
-            outcome = self.run_tool(None, "--labels", self.text)
-            self.assertEqual(outcome.returncode, 2)
-            self.assertIn(f"{mine} exists and may be another file of yours", outcome.stderr)
-            self.assertEqual([p.name for p in self.folder.glob("out*")], [name])
-            self.assertEqual(mine.read_text(), "mine")
-            mine.unlink()
-
-
-@needs_transformers
-class Failures(TokenizeTest):
+class Tokenizers(TokenizeTest):
     def refused_tokenizer(self, name, part):
         outcome = self.run_tool(None, "--tokenizer", name, self.write("a.txt", TEXT))
         self.assertEqual((outcome.returncode, outcome.stderr.count("\n")), (2, 1), outcome.stderr)
         self.assertIn(part, outcome.stderr)
 
-    def test_tokenizers_that_do_not_exist_or_are_damaged(self):
+    def test_that_do_not_exist_or_are_damaged(self):
         self.refused_tokenizer("org/none", "no such folder")
         self.refused_tokenizer(self.path("none.json"), "no such folder")
         self.refused_tokenizer(self.write("b.json", "[1]"), "cannot load")
@@ -537,34 +424,6 @@ class Failures(TokenizeTest):
         byte_level().save_pretrained(self.folder / "cut")
         self.write("cut/tokenizer.json", pathlib.Path(self.path("cut/tokenizer.json")).read_bytes()[:100])
         self.refused_tokenizer(self.path("cut"), "cannot load")
-
-    def test_a_full_disk_is_a_failure(self):
-        tokenizer, text = byte_level(), self.write("a.txt", TEXT * 200)
-        tokenizer.save_pretrained(self.folder / "tokenizer")
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
-        try:
-            outcome = self.run_tool(None, text)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        self.assertEqual((outcome.returncode, outcome.stderr.count("\n")), (1, 1), outcome.stderr)
-        self.assertIn("out.bin: File too large", outcome.stderr)
-        self.assertEqual(list(self.folder.glob("out*")), [])
-
-    def test_a_closed_pipe_is_no_failure(self):
-        byte_level().save_pretrained(self.folder / "tokenizer")
-        with mock.patch("tokenizing.command.print", side_effect=BrokenPipeError, create=True):
-            outcome = self.run_tool(None, self.write("a.txt", TEXT))
-        self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
-        self.assertTrue(os.path.exists(self.path("out.bin.json")))
-
-    def test_ctrl_c_removes_the_unfinished_files(self):
-        byte_level().save_pretrained(self.folder / "tokenizer")
-        text = self.write("a.txt", TEXT)
-        with mock.patch("tokenizing.encoding.encode", side_effect=KeyboardInterrupt):
-            outcome = self.run_tool(None, text)
-        self.assertEqual((outcome.returncode, outcome.stderr), (130, "tokenize.py: error: stopped by Ctrl-C\n"))
-        self.assertEqual(list(self.folder.glob("out*")), [])
 
 
 if __name__ == "__main__":

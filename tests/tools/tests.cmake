@@ -46,7 +46,7 @@ if(NOT EBB_SANITIZE)
   set_tests_properties(test_compare_plans PROPERTIES PASS_REGULAR_EXPRESSION "6 plans: mean 1.0000; 0 more than 0.3 % faster, 0 slower")
   ebb_test_properties(test_compare_plans fast)
   # Are reported as skipped if the Python of EBB_PYTHON has no transformers. Tests that do not need it run anyway.
-  foreach(name test_tokenize test_tokenize_inputs)
+  foreach(name test_tokenize test_tokenize_inputs test_tokenize_outputs)
     add_test(NAME ${name} COMMAND sh -c [[exec "${EBB_PYTHON:-python3}" "$@"]] sh ${CMAKE_CURRENT_LIST_DIR}/${name}.py
       $<TARGET_FILE:ebb>)
     ebb_test_properties(${name} fast)

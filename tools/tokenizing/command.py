@@ -32,11 +32,12 @@ EXAMPLE = """\
 
 def parse_arguments(arguments):
     parser = Parser(prog="tokenize.py", description=DESCRIPTION, epilog="Example:\n" + EXAMPLE,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("inputs", nargs="+", metavar="INPUT", help="files of text or JSON, or folders of them")
-    add("--tokenizer", required=True, metavar="DIR", help="a model's folder, a hub id, or a tokenizer.json")
-    add("--output", required=True, metavar="PREFIX", help="prefix of the names of the output files")
+    path = os.path.expanduser
+    add("inputs", nargs="+", type=path, metavar="INPUT", help="files of text or JSON, or folders of them")
+    add("--tokenizer", required=True, type=path, metavar="DIR", help="a model's folder, a hub id, or a tokenizer.json")
+    add("--output", required=True, type=path, metavar="PREFIX", help="prefix of the names of the output files")
     add("--labels", action="store_true", help="write PREFIX.labels")
     add("--documents", action="store_true", help="write PREFIX.documents")
     add("--seq-length", type=int, metavar="T",
@@ -47,7 +48,7 @@ def parse_arguments(arguments):
         help="token to add after each document [auto: after texts, the tokenizer's; the chat template ends "
              "conversations]")
     add("--separator", metavar="TEXT", help="text between two documents of a text file [a file is one document]")
-    add("--chat-template", metavar="FILE", help="chat template to use instead of the tokenizer's")
+    add("--chat-template", type=path, metavar="FILE", help="chat template to use instead of the tokenizer's")
     add("--mask-words", type=float, metavar="SHARE",
         help="for masked-language models: hide this share of the tokens (BERT: 0.15); their labels are the hidden "
              "tokens")
@@ -93,13 +94,12 @@ def read_template(path):
 
 def main(arguments):
     options = parse_arguments(arguments)
-    options.output, options.tokenizer = map(os.path.expanduser, (options.output, options.tokenizer))
     notices = Notices()
-    files = inputs.files_of(map(os.path.expanduser, options.inputs), notices)
+    files = inputs.files_of(options.inputs, notices)
     if options.separator and all(map(inputs.is_json, files)):
         raise InputError("--separator divides text files, and all inputs are JSON, whose documents are its objects; "
                          "remove the flag")
-    template = read_template(os.path.expanduser(options.chat_template)) if options.chat_template else None
+    template = read_template(options.chat_template) if options.chat_template else None
     output_paths.check(options.output, [*files, *output_paths.files_of_tokenizer(options.tokenizer),
                                         *filter(None, [options.chat_template])])
     import_package("numpy", install="transformers numpy")

@@ -9,13 +9,17 @@ import re
 from script_errors import InputError
 
 from .encoding import Piece
-from .notices import Notices
 from .sources import checked_text
 from .written import TEXTS, UNUSED, Comparison, changed_calls, content_of, functions_of
 
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 LONG_CALL = 20  # characters that show that a text is the end of a call
 END_OF_THOUGHTS = "</think>"
+
+
+def roles_of(messages):
+    """Returns the first roles, for messages to the user."""
+    return ", ".join(message["role"] for message in messages[:8])
 
 
 def is_learned(message):
@@ -39,10 +43,21 @@ def is_in(learned, message, where):
     return all(part in learned for part in (said_by(message), *names))
 
 
+def lost_text(where, i):
+    return InputError(f"{where}: the chat template does not write the text of message {i}; give another one with "
+                      "--chat-template FILE")
+
+
+def not_found(where, what):
+    """`what`: what the chat template does."""
+    return InputError(f"{where}: the chat template {what}, so the assistant's part cannot be found; give a template "
+                      "with {% generation %} by --chat-template")
+
+
 class ChatTemplate:
-    def __init__(self, tokenizer, notices=None):
+    def __init__(self, tokenizer, notices):
         self.tokenizer = tokenizer
-        self.notices = Notices() if notices is None else notices
+        self.notices = notices
         special = sorted((str(token) for token in tokenizer.all_special_tokens), key=len, reverse=True)
         special += [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
         self.special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
@@ -93,8 +108,7 @@ class ChatTemplate:
         lost, changed = comparison.lost_and_changed_contents()
         for i in lost:
             if is_learned(messages[i]) and not functions_of(messages[i], where):
-                raise InputError(f"{where}: the chat template does not write the text of message {i}; give another "
-                                 "one with --chat-template FILE")
+                raise lost_text(where, i)
             self.notices.add(f"left out the text of {{count}} messages of the role '{messages[i]['role']}', which the "
                              "chat template does not write", f"{where}: message {i}")
         for i in filter(lambda i: is_learned(messages[i]), changed):
@@ -147,25 +161,22 @@ class ChatTemplate:
         try:
             return self.tokenizer.apply_chat_template(messages, tools=conversation.tools, **arguments)
         except Exception as error:  # templates can raise any error
-            roles = ", ".join(message["role"] for message in messages[:8])
             raise InputError(f"{conversation.where}: the chat template refuses the first {len(messages)} messages "
-                             f"({roles}): {error}") from error
+                             f"({roles_of(messages)}): {error}") from error
 
     def span(self, conversation, i, text):
         """Returns the span of the assistant's message i in the whole text. It begins after the generation prompt."""
         messages = conversation.messages
         prompt = self.text_before(conversation, i, text)
         if not text.startswith(prompt):
-            raise InputError(f"{conversation.where}: the chat template writes the messages before message {i} "
-                             f"differently if message {i} follows, so the assistant's part cannot be found; give a "
-                             "template with {% generation %} by --chat-template")
+            raise not_found(conversation.where, f"writes the messages before message {i} differently if message {i} "
+                            "follows")
         start = len(prompt)
         until = self.render(conversation, messages[:i + 1])
         if not text.startswith(until):
             return start, self.end_of_content(conversation, i, text, start)
         if content_of(messages[i]).strip() and not self.special.sub("", text[start:len(until)]).strip():
-            raise InputError(f"{conversation.where}: the chat template does not write the text of message {i}; give "
-                             "another one with --chat-template FILE")
+            raise lost_text(conversation.where, i)
         return start, self.end_of_turn(text, start, len(until))
 
     def text_before(self, conversation, i, text):
@@ -197,9 +208,8 @@ class ChatTemplate:
         end = len(text) - len(rest)
         if rest.startswith(turn) and text[:end].endswith(call):
             return end + len(turn)
-        raise InputError(f"{conversation.where}: the chat template writes the calls of tools in message {i} "
-                         "differently if other messages follow, so the assistant's part cannot be found; give a "
-                         "template with {% generation %} by --chat-template")
+        raise not_found(conversation.where, f"writes the calls of tools in message {i} differently if other messages "
+                        "follow")
 
     def end_of_content(self, conversation, i, text, start):
         """For templates that write an answer differently if other messages follow, for example without its thoughts."""
@@ -209,9 +219,7 @@ class ChatTemplate:
         wanted = said_by(message)
         at = text.find(wanted, start)
         if at < 0 or (not wanted and content_of(message).strip()):
-            raise InputError(f"{conversation.where}: the chat template changes the text of message {i}, so the "
-                             "assistant's part cannot be found; give a template with {% generation %} by "
-                             "--chat-template")
+            raise not_found(conversation.where, f"changes the text of message {i}")
         end = at + len(wanted)
         turn = self.special.match(text, end + len(text[end:]) - len(text[end:].lstrip()))
         return turn.end() if turn else end

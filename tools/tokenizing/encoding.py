@@ -36,7 +36,7 @@ class Tokens:
     is_conversation: bool
 
 
-def load_tokenizer(name, chat_template=None):
+def load_tokenizer(name, chat_template):
     transformers = import_transformers()
     try:
         if name.endswith(".json"):

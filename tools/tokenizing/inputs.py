@@ -7,18 +7,16 @@ import io
 import lzma
 import os
 import pathlib
+import re
 import shlex
 import zlib
 
-from script_errors import BUFFER, InputError, open_file
-
-from .notices import Notices
+from script_errors import BUFFER, InputError, open_file, reason
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PACKED = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\0": lzma.open,
           **{b"BZh%d1AY&SY" % level: bz2.open for level in range(1, 10)}}
-PACKED_SUFFIXES = (".gz", ".bz2", ".xz")
-JSON_SUFFIXES = (".json", ".jsonl", ".ndjson", ".jsonlines", ".jl")
+JSON_NAME = re.compile(r"[^/]\.(json|jsonl|ndjson|jsonlines|jl)(\.(gz|bz2|xz))?\Z", re.IGNORECASE)
 PANDAS = "python3 -c \"import pandas; pandas.read_{kind}({path!r}).to_json('new.jsonl', orient='records', lines=True)\""
 TAR = "a tar archive: unpack it with: tar -xf {name}"
 TAR_AT = 257  # bytes before the magic of a tar archive
@@ -43,10 +41,9 @@ OTHERS = {
 TABLES = (".csv", ".tsv")
 
 
-def files_of(paths, notices=None):
+def files_of(paths, notices):
     """Returns the files of the inputs. The files of a folder and its folders are sorted by path. `notices` gets what is
     left out of folders, and what is read twice."""
-    notices = Notices() if notices is None else notices
     files = []
     for path in paths:
         found = files_under(path, notices) if os.path.isdir(path) else [path]
@@ -90,7 +87,7 @@ def files_under(folder, notices):
 
 
 def refuse_folder(error):
-    raise InputError(f"{error.filename}: {error.strerror}") from error
+    raise InputError(reason(error)) from error
 
 
 def check_exists(path):
@@ -106,10 +103,7 @@ def check_exists(path):
 
 def is_json(path):
     """Whether the name of the file, or of the packed file, says that it contains JSON."""
-    suffixes = [suffix.lower() for suffix in pathlib.Path(path).suffixes]
-    if suffixes[-1:] and suffixes[-1] in PACKED_SUFFIXES:
-        suffixes.pop()
-    return suffixes[-1:] != [] and suffixes[-1] in JSON_SUFFIXES
+    return JSON_NAME.search(path) is not None
 
 
 def open_text(path):
@@ -170,5 +164,5 @@ class Unpacked(io.RawIOBase):
     def readinto(self, buffer):
         try:
             return self.file.readinto(buffer)
-        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError) as error:
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             raise InputError(f"{self.path}: the packed file is damaged or incomplete: {error}") from error

@@ -18,13 +18,17 @@ def object_of(pairs):
     return found
 
 
+def not_json(where, problem):
+    return InputError(f"{where}: not JSON: {problem}; allowed are JSON lines (an object in each line) or one list of "
+                      "objects")
+
+
 def parsed(text, where):
     try:
         return json.loads(text, object_pairs_hook=object_of)
     except (ValueError, RecursionError) as error:
         problem = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-        raise InputError(f"{where}: not JSON: {problem}; allowed are JSON lines (an object in each line) or one list "
-                         "of objects") from error
+        raise not_json(where, problem) from error
 
 
 def rows_of_lines(file, path):
@@ -60,8 +64,7 @@ class JsonText:
         self.decode = json.JSONDecoder(object_pairs_hook=object_of).raw_decode
 
     def refuse(self, problem):
-        raise InputError(f"{self.path}:{self.line}: not JSON: {problem}; allowed are JSON lines (an object in each "
-                         "line) or one list of objects")
+        raise not_json(f"{self.path}:{self.line}", problem)
 
     def read(self):
         """Forgets the text before the position, and reads about as much as there is. Returns False at the end."""

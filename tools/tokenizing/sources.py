@@ -4,11 +4,10 @@ import dataclasses
 import json
 import typing
 
-from script_errors import InputError, say
+from script_errors import InputError
 
 from .inputs import is_json, open_text, refuse_nul
 from .json_rows import rows_of_lines, rows_of_list
-from .notices import Notices
 
 BLOCK = 1 << 20  # characters read at once
 SHARES = ("train", "training", "trainable", "loss", "loss_weight")  # how other tools name the weight of a message
@@ -28,29 +27,24 @@ class Conversation:
     tools: typing.Optional[list]
 
 
-def documents(files, separator=None, notices=None):
-    """Yields all documents of all files. A text file is one document, or several that `separator` divides. `notices`
-    gets what is left out."""
-    notices = Notices() if notices is None else notices
+def documents(files, separator, notices):
+    """Yields all documents of all files. A text file is one document, or several that `separator` divides, if it is not
+    None. `notices` gets what is left out."""
     for path in files:
         if is_json(path):
             yield from json_documents(path, notices)
         elif separator is None:
-            yield Text(str(path), text_blocks(path))
+            yield Text(str(path), text_blocks(path, notices))
         else:
             yield from separated(path, separator, notices)
 
 
-def text_blocks(path):
+def text_blocks(path, notices):
     with open_text(path) as binary:
-        notice_json(binary, path)
+        if begins_with_json(binary.peek(BLOCK)):
+            notices.add("{count} text files begin with JSON and are read as prose (a name that ends in .jsonl is read "
+                        "as JSON; write a pipe to such a file)", path)
         yield from decoded_blocks(binary, path)
-
-
-def notice_json(binary, path):
-    if begins_with_json(binary.peek(BLOCK)):
-        say("tokenize.py", "notice", f"{path} begins with JSON and is read as prose; give it a name that ends in "
-            ".jsonl to read it as JSON (a pipe: write it to such a file)")
 
 
 def begins_with_json(begin):
@@ -92,7 +86,7 @@ def decoded_blocks(binary, path):
 
 def separated(path, separator, notices):
     """Yields the documents between separators. Only some blocks of one document are in memory."""
-    blocks = text_blocks(path)
+    blocks = text_blocks(path, notices)
     state = {"rest": "", "ended": False, "found": False}
 
     def one_document():
@@ -136,18 +130,23 @@ def json_documents(path, notices):
             yield document_of(row, where, notices)
 
 
+def shown(value):
+    """Returns the begin of a value as JSON, for messages."""
+    return json.dumps(value)[:60]
+
+
 def document_of(row, where, notices):
     if not isinstance(row, dict):
-        raise InputError(f"{where}: a row must be an object with \"text\" or \"messages\", not {json.dumps(row)[:60]}")
+        raise InputError(f"{where}: a row must be an object with \"text\" or \"messages\", not {shown(row)}")
     if "messages" in row and "text" not in row:
         notice_keys(row, {"messages", "tools"}, where, notices)
         return Conversation(where, messages_of(row["messages"], where), tools_of(row, where))
     if isinstance(row.get("text"), str) and "messages" not in row:
         notice_keys(row, {"text"}, where, notices)
         return Text(where, [checked_text(row["text"], where)] if row["text"] else [])
-    shown = ", ".join(sorted(row)[:20]) or "no key"
+    keys = ", ".join(sorted(row)[:20]) or "no key"
     raise InputError(f"{where}: give either \"text\", a string, or \"messages\", a list of {{\"role\", \"content\"}}; "
-                     f"it has {shown}")
+                     f"it has {keys}")
 
 
 def is_filled(value):
@@ -166,7 +165,7 @@ def tools_of(row, where):
     """Returns the descriptions of tools, or None."""
     tools = row.get("tools") or None
     if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
-        raise InputError(f"{where}: \"tools\" must be a list of objects, not {json.dumps(tools)[:60]}")
+        raise InputError(f"{where}: \"tools\" must be a list of objects, not {shown(tools)}")
     return tools
 
 
@@ -198,7 +197,7 @@ def message_of(message, where):
         raise InputError(f"{where}, of '{message['role']}', has no \"content\"")
     if content is not None and not isinstance(content, str):
         raise InputError(f"{where}: \"content\" must be a string or a list of {{\"type\": \"text\", \"text\": ...}}, "
-                         f"not {json.dumps(content)[:60]}")
+                         f"not {shown(content)}")
     return {**message, "content": content}
 
 
@@ -206,10 +205,10 @@ def check_weight(message, where):
     """Refuses keys of other tools that exclude an answer or weaken it, as it would be learned like all others."""
     weight = message.get("weight")
     if weight is not None and (isinstance(weight, str) or weight not in (0, 1)):
-        raise InputError(f"{where}: \"weight\" is {json.dumps(weight)[:60]}; allowed are 0 (not learned) and 1")
+        raise InputError(f"{where}: \"weight\" is {shown(weight)}; allowed are 0 (not learned) and 1")
     for key in SHARES:
         if message.get(key) is not None and (isinstance(message[key], str) or message[key] != 1):
-            raise InputError(f"{where}: \"{key}\" is {json.dumps(message[key])[:60]}, and this tool reads only "
+            raise InputError(f"{where}: \"{key}\" is {shown(message[key])}, and this tool reads only "
                              "\"weight\": write \"weight\": 0 if the message is not learned, or remove the key")
 
 
@@ -218,4 +217,4 @@ def part_of(part, where):
     if isinstance(part, dict) and part.get("type") in TEXT_PARTS and isinstance(part.get("text"), str):
         return part["text"]
     raise InputError(f"{where}: the model learns from text alone, and a part of the content is "
-                     f"{json.dumps(part)[:60]}; remove the message or the part")
+                     f"{shown(part)}; remove the message or the part")

@@ -8,7 +8,7 @@ import numpy
 from script_errors import InputError, say
 
 from . import encoding, sources, texts
-from .conversations import ChatTemplate
+from .conversations import ChatTemplate, roles_of
 from .masked_words import MaskedWords
 from .packing import Packer
 from .token_files import IGNORED, TokenFiles
@@ -17,21 +17,8 @@ BATCH_CHARACTERS = 1 << 20  # tokenized at once
 BATCH_PIECES = 512
 PROGRESS_S = 10
 ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython")
-
-
-class LeftOut:
-    """Counts what is left out of the files, and remembers the first of it."""
-
-    def __init__(self, what):
-        self.what, self.count, self.first = what, 0, ""
-
-    def add(self, first):
-        self.count += 1
-        self.first = self.first or first
-
-    def report(self):
-        if self.count:
-            say("tokenize.py", "notice", f"left out {self.count} {self.what}; the first is {self.first}")
+EMPTY = "left out {count} empty texts"
+UNANSWERED = "left out {count} conversations without an answer to learn (a message of the role 'assistant')"
 
 
 class Tokenizing:
@@ -44,13 +31,14 @@ class Tokenizing:
         self.before, self.behind = encoding.special_ids(self.tokenizer)
         self.end_of_text = end_of_text(self.tokenizer, options.end_of_text)
         self.masked = MaskedWords(self.tokenizer, options.mask_words, options.seed) if options.mask_words else None
-        self.empty = LeftOut("empty texts")
-        self.unanswered = LeftOut("conversations without an answer to learn (a message of the role 'assistant')")
-        self.cut_off = LeftOut(f"conversations whose first answer begins after {options.seq_length} tokens (give a "
-                               "larger --seq-length, or --too-long split)")
+        self.cut_off = (f"left out {{count}} conversations whose first answer begins after {options.seq_length} tokens "
+                        "(give a larger --seq-length, or --too-long split)")
+        for text in (EMPTY, UNANSWERED, self.cut_off):
+            notices.expect(text)
         self.files = TokenFiles(options.output, self.token_type(), options.labels, options.documents, self.record(),
                                 shifted=self.masked is None, header=not options.no_header)
         self.packer = Packer(self.files, options.seq_length, self.filler()) if options.seq_length else None
+        self.out = self.packer or self.files
         self.shown_s = time.monotonic()
 
     def token_type(self):
@@ -91,8 +79,7 @@ class Tokenizing:
                 continue
             piece = self.chat.piece_of(document)
             if self.options.labels and not piece.has_answer():
-                roles = ", ".join(message["role"] for message in document.messages[:8])
-                self.unanswered.add(f"{document.where} with the roles {roles}")
+                self.notices.add(UNANSWERED, f"{document.where} with the roles {roles_of(document.messages)}")
                 continue
             self.notice_roles(document, piece)
             yield piece
@@ -119,7 +106,7 @@ class Tokenizing:
             is_empty = False
             yield piece
         if is_empty:
-            self.empty.add(document.where)
+            self.notices.add(EMPTY, document.where)
 
     def write(self, tokens):
         if tokens.begins:
@@ -134,11 +121,11 @@ class Tokenizing:
             if not tokens.is_conversation or self.options.end_of_text != "auto":
                 behind.append(self.end_of_text)
         self.add_special(behind)
-        (self.packer or self.files).end()
+        self.out.end()
 
     def begin(self, tokens):
         if self.packer and tokens.is_conversation:
-            self.packer.begin(self.options.too_long or "truncate", lambda: self.cut_off.add(tokens.where))
+            self.packer.begin(self.options.too_long or "truncate", lambda: self.notices.add(self.cut_off, tokens.where))
         elif self.packer:
             self.packer.begin(self.options.too_long or "split")
         else:
@@ -150,27 +137,27 @@ class Tokenizing:
         targets = numpy.where(is_learned, ids, IGNORED)
         if self.masked:
             ids, targets = self.masked.hide(ids, is_learned)
-        (self.packer or self.files).add(ids, targets)
+        self.out.add(ids, targets)
 
     def add_special(self, ids):
         """The model learns to predict special tokens, but they are never hidden as masked words."""
         ids = numpy.asarray(ids, dtype=numpy.int64)
         targets = numpy.full(len(ids), IGNORED) if self.masked else ids
-        (self.packer or self.files).add(ids, targets)
+        self.out.add(ids, targets)
 
     def check_result(self):
         files = self.files
         num_long = sum(self.packer.num_too_long.values()) if self.packer else 0
+        (num_cut_off, _), (num_unanswered, first) = map(self.notices.of, (self.cut_off, UNANSWERED))
         if files.num_targets == 0 and num_long:
-            cut_off = f"; the first answer begins after that in {self.cut_off.count}" if self.cut_off.count else ""
+            cut_off = f"; the first answer begins after that in {num_cut_off}" if num_cut_off else ""
             raise InputError(f"--seq-length {self.options.seq_length}: there is nothing to learn, because {num_long} "
                              f"documents are longer and were {self.how_cut()}{cut_off}; give a larger --seq-length, or "
                              "--too-long split")
-        if files.num_tokens == (self.packer.num_filled if self.packer else 0) and not self.unanswered.count:
+        if files.num_tokens == (self.packer.num_filled if self.packer else 0) and not num_unanswered:
             raise InputError("there is no text in the inputs")
         if files.num_targets == 0:
-            left_out = f"; {self.unanswered.count} were left out, the first is {self.unanswered.first}" if (
-                self.unanswered.count) else ""
+            left_out = f"; {num_unanswered} were left out, the first is {first}" if num_unanswered else ""
             raise InputError("there is nothing to learn: a conversation needs a message of the role 'assistant', and a "
                              f"text more than one token{left_out}")
 
@@ -179,9 +166,6 @@ class Tokenizing:
         return " or ".join(words[how] for how, count in self.packer.num_too_long.items() if count)
 
     def report(self):
-        self.empty.report()
-        self.unanswered.report()
-        self.cut_off.report()
         self.notices.report()
         for path in self.files.left_over():
             say("tokenize.py", "notice",
