@@ -292,7 +292,7 @@ cuda::AttentionLaunch launch_of(const AttentionOperands& operands) {
   EBB_CHECK(operands.head_size <= cuda::kLargestHead,
             "attention: heads of " + std::to_string(operands.head_size) +
                 " channels; the CUDA backend has kernels for up to " +
-                std::to_string(cuda::kLargestHead) + ", take more heads or --device host");
+                std::to_string(cuda::kLargestHead) + ", take more heads or `device` host");
   return {.dtype = operands.dtype,
           .batch = operands.batch,
           .num_tokens = operands.num_tokens,

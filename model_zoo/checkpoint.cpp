@@ -77,8 +77,8 @@ void check_model(const StateFileReader& file, const Layout& layout) {
   if (file.header().weight_type != model.weight_type) {
     throw FormatError(
         file.path(), kHeader,
-        fmt::format("the state is of {} weights, the run's are {}; continue with --dtype "
-                    "{}, or load only the weights with --model",
+        fmt::format("the state is of {} weights, the run's are {}; continue with `dtype` "
+                    "{}, or load only the weights with `model`",
                     name_of(file.header().weight_type), name_of(model.weight_type),
                     name_of(file.header().weight_type)));
   }

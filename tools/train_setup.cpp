@@ -11,6 +11,7 @@
 #include "system/cores.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"
+#include "tools/option_flags.h"
 
 namespace ebb {
 namespace {
@@ -145,11 +146,11 @@ void plan_run(const TrainOptions& options, TrainSetup& setup) {
 
 std::string why_no_cuda() {
   const CudaProbe probe = probe_cuda();
-  if (probe.devices.empty()) return probe.note;
+  if (probe.devices.empty()) return with_flags(probe.note);
   try {
     create_device({.kind = DeviceKind::Cuda, .attention = AttentionKernels::Ebb});
   } catch (const ConfigError& error) {
-    return error.what();
+    return with_flags(error.what());
   }
   return {};
 }

@@ -117,7 +117,7 @@ void check_num_chunk_uses(const Trace& trace, const Layout& layout) {
   if (bytes / chunk_bytes <= kMostUses) return;
   throw ConfigError(fmt::format(
       "a step uses chunks of {} {} times, and a plan may have {} uses: give a chunk size of at "
-      "least {} (--chunk-size), or fewer micro-batches (--gradient-accumulation)",
+      "least {} (`chunk_bytes`), or fewer micro-batches (`gradient_accumulation`)",
       format_bytes(chunk_bytes), bytes / chunk_bytes, kMostUses,
       format_bytes(
           std::min<uint64_t>(std::bit_ceil(bytes / kMostUses + 1), TrainerOptions{}.chunk_bytes))));
@@ -284,7 +284,7 @@ namespace {
 /// The size of the staging buffers; 0 on the host backend, or if the home can be pinned completely.
 size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
   if (p.device != DeviceKind::Cuda) return 0;
-  const bool updates = !plan.device_updates.empty();
+  const bool updates = plan.count(&ChunkRecord::is_on_device) > 0;
   const size_t pinned_buffers[] = {input_bytes, sizeof(double), updates ? kCoefficientBytes : 0,
                                    updates ? bounce_buffer_bytes(*p.layout) : 0};
   const size_t home_bytes =
@@ -298,14 +298,13 @@ Ledger ledger_with(const Preparation& context, const Plan& plan) {
   Ledger ledger = context.ledger;
   const size_t input_bytes = ledger.bytes("inputs", Tier::Device);
   ledger.add("chunk blocks", Tier::Device, plan.num_blocks * context.layout->chunk_bytes());
-  if (!plan.device_updates.empty()) {
-    const auto num = static_cast<uint32_t>(plan.device_updates.size());
+  if (const uint32_t num = plan.count(&ChunkRecord::is_on_device); num > 0) {
     ledger.add("state on the device", Tier::Device, device_state_bytes(*context.layout, num));
     ledger.add("coefficients", Tier::Host, kCoefficientBytes);
     ledger.add("bounce buffer", Tier::Host, bounce_buffer_bytes(*context.layout));
   }
-  if (!plan.speculated.empty()) {
-    ledger.add("undo logs", Tier::Host, plan.speculated.size() * undo_log_bytes(*context.layout));
+  if (const uint32_t num = plan.count(&ChunkRecord::is_speculative); num > 0) {
+    ledger.add("undo logs", Tier::Host, num * undo_log_bytes(*context.layout));
   }
   add_home(ledger, *context.layout, state_planes(context.options.dtype), home_options(plan));
   ledger.add("inputs", Tier::Host, input_bytes);
@@ -319,10 +318,10 @@ void complete(Preparation& p, Plan plan) {
   p.ledger = ledger_with(p, plan);
   p.plan = std::move(plan);
   p.num_blocks = p.plan.num_blocks;
-  p.options.device_updates = static_cast<uint32_t>(p.plan.device_updates.size());
-  p.options.speculated_chunks = static_cast<uint32_t>(p.plan.speculated.size());
+  p.options.device_updates = p.plan.count(&ChunkRecord::is_on_device);
+  p.options.speculated_chunks = p.plan.count(&ChunkRecord::is_speculative);
   p.options.resident_chunks =
-      static_cast<uint32_t>(p.plan.resident_at_end.size() - p.plan.device_updates.size());
+      p.plan.count(&ChunkRecord::ends_on_device) - *p.options.device_updates;
   check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));
   p.initialise_plan = make_initialise_plan(p.plan);
   p.flush_plan = make_flush_plan(p.plan);
@@ -331,7 +330,7 @@ void complete(Preparation& p, Plan plan) {
   if (p.options.evaluation_batches == 0) return;
   PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
   evaluation.resident_chunks = 0;  // a step leaves other chunks resident
-  evaluation.device_chunks = p.plan.device_updates;
+  evaluation.chunks_of_step = p.plan.chunks;
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
   check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);
 }
@@ -339,7 +338,7 @@ void complete(Preparation& p, Plan plan) {
 Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                     const Machine& machine) {
   if (options.gradient_accumulation == 0) {
-    throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
+    throw ConfigError("`gradient_accumulation` 0: a step has at least one micro-batch");
   }
   if (options.recomputed_of == 0) {
     throw ConfigError(
@@ -347,7 +346,7 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     throw ConfigError(
-        fmt::format("--dropout {:g}: allowed is a number from 0 to below 1", options.dropout));
+        fmt::format("`dropout` {:g}: allowed is a number from 0 to below 1", options.dropout));
   }
   const uint32_t scale = options.initial_loss_scale;
   if (!std::has_single_bit(scale) || scale > kLargestLossScale) {
