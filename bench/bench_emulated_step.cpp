@@ -172,8 +172,8 @@ void print_simulated(const Row& row, const Preparation& p, const Machine& machin
       "updates {}, {}\n",
       spread_of_parts(bound, p.plan, machine), bound.seconds, simulated.seconds,
       simulated.seconds / bound.seconds, simulated.stall_s,
-      p.options.deferred_share.value_or(kDeferredShare), p.plan.resident_at_end.size(),
-      p.plan.device_updates.size(), bound.bound_by);
+      p.options.deferred_share.value_or(kDeferredShare), p.plan.count(&ChunkRecord::ends_on_device),
+      p.plan.count(&ChunkRecord::is_on_device), bound.bound_by);
 }
 
 void print_measured(const Row& row, const Preparation& p, const Machine& machine,

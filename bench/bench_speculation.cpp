@@ -130,7 +130,7 @@ void print(const char* name, const Setup& setup, const Rounds<Round>& rounds,
       bound_s, median_s, sum_s / static_cast<double>(rounds.results().size()), median_s / bound_s,
       100 * bound_s / median_s,
       rounds.median_of([&](const Round& r) { return (r.*member).update_s; }),
-      p.plan.speculated.size(), speculated_chunks, num_rolled_back,
+      p.plan.count(&ChunkRecord::is_speculative), speculated_chunks, num_rolled_back,
       clipped ? "none of clipped steps"
               : tolerance_of(p.layout->num_model_parameters(), true).text(off));
 }

@@ -54,7 +54,7 @@ class Gradients {
         trainer_(model, *device_, prepared_) {}
 
   const Layout& layout() const { return trainer_.layout(); }
-  void read_masters(ParameterId id, std::span<float> values) const {
+  void read_masters(ParameterId id, std::span<float> values) {
     trainer_.read_parameter(id, 0, values);
   }
   void write_masters(ParameterId id, std::span<const float> values) {
@@ -94,7 +94,7 @@ class Gradients {
 /// The state that learns: all parameters one after the other.
 class State {
  public:
-  explicit State(const Gradients& gradients) {
+  explicit State(Gradients& gradients) {
     const Layout& layout = gradients.layout();
     for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
       const auto count = static_cast<int64_t>(layout.num_elements(id));

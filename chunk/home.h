@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "chunk/chunk_record.h"
 #include "chunk/layout.h"
 #include "chunk/ledger.h"
 #include "device/device.h"
@@ -24,18 +25,15 @@
 namespace ebb {
 
 struct HomeOptions {
-  /// Parameter chunks whose planes are on the device, ascending.
-  std::vector<uint32_t> device_chunks;
+  /// [parameter chunk] where its planes are. Empty: all are in host memory.
+  std::vector<ChunkRecord> chunks;
   /// The number of gradient buffers, each for the gradient of one parameter chunk. If there is one
-  /// for each chunk in host memory, buffer i belongs to the i-th of these chunks (host_index()). If
-  /// there are fewer, buffers are reused.
+  /// for each chunk in host memory, buffer i belongs to the i-th of these chunks. If there are
+  /// fewer, buffers are reused.
   uint32_t gradient_buffers = 0;
   std::vector<uint32_t> sums;         ///< sum chunks stored between their uses, ascending
   std::vector<uint32_t> activations;  ///< arena chunks stored while they are idle, ascending
 };
-
-/// The number of chunks before this one that are in host memory.
-uint32_t host_index(std::span<const uint32_t> device_chunks, uint32_t chunk);
 
 /// Adds the bytes of a Home to the ledger, by class. The numbers are the same before and after its
 /// construction.
@@ -70,7 +68,8 @@ class Home {
   size_t chunk_bytes_;
   uint64_t chunk_elements_;
   size_t gradient_buffer_bytes_;
-  HomeOptions options_;
+  std::vector<uint32_t> home_index_;  // [chunk] the number of chunks in host memory before it
+  std::vector<uint32_t> stored_sums_, stored_activations_;
   std::vector<size_t> bytes_per_element_;
   Buffer copied_;                 // all that loads and stores copy
   std::vector<Buffer> uncopied_;  // the other planes

@@ -76,7 +76,7 @@ bool home_is_short(const PlannedStep& step) {
   size_t needed = step.prepared.ledger.total(Tier::Host);
   size_t of_element = state_bytes_per_element(layout.weight_type());
   if (updates_after_norm(step.prepared.options)) of_element += size_of(layout.gradient_type());
-  for (const uint32_t c : step.prepared.plan.device_updates) {
+  for (const uint32_t c : step.prepared.plan.chunks_that(&ChunkRecord::is_on_device)) {
     needed += layout.chunk_elements(c) * of_element;
   }
   return needed > step.budgets.host_memory.value_or(SIZE_MAX);

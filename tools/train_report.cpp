@@ -76,16 +76,18 @@ std::string evaluation_line(const TrainSetup& setup) {
 
 std::string left_to_next_step(const Plan& plan) {
   std::string text;
-  if (!plan.deferred.empty()) text += fmt::format("; defers {} updates", plan.deferred.size());
-  if (!plan.speculated.empty()) {
-    text += fmt::format(", of which {} are speculative,", plan.speculated.size());
+  if (const uint32_t num = plan.count(&ChunkRecord::is_deferred); num > 0) {
+    text += fmt::format("; defers {} updates", num);
   }
-  if (!plan.resident_at_end.empty()) {
+  if (const uint32_t num = plan.count(&ChunkRecord::is_speculative); num > 0) {
+    text += fmt::format(", of which {} are speculative,", num);
+  }
+  if (const uint32_t num = plan.count(&ChunkRecord::ends_on_device); num > 0) {
     text += fmt::format("{} the weights of {} chunks", text.empty() ? "; keeps" : " and keeps",
-                        plan.resident_at_end.size());
+                        num);
   }
-  if (!plan.device_updates.empty()) {
-    text += fmt::format(", with the optimizer state of {},", plan.device_updates.size());
+  if (const uint32_t num = plan.count(&ChunkRecord::is_on_device); num > 0) {
+    text += fmt::format(", with the optimizer state of {},", num);
   }
   return text.empty() ? text : text + " until the next step";
 }
@@ -259,7 +261,7 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.stored_bytes = r.stored_bytes;
   record.device_peak_bytes = context.device_peak_bytes;
   record.host_bytes = setup.prepared.ledger.total(Tier::Host);
-  if (!setup.prepared.plan.speculated.empty()) {
+  if (setup.prepared.plan.count(&ChunkRecord::is_speculative) > 0) {
     record.speculated_chunks = r.speculated_chunks;
     record.rolled_back_chunks = r.rolled_back_chunks;
   }

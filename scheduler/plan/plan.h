@@ -37,7 +37,7 @@
 #include <string>
 #include <vector>
 
-#include "chunk/chunk_table.h"
+#include "chunk/chunk_record.h"
 #include "chunk/layout.h"
 #include "chunk/ledger.h"
 #include "scheduler/plan/trace.h"
@@ -57,8 +57,6 @@ enum class OpKind : uint8_t {
   Drop,               ///< forget the copy of a chunk on the device
 };
 std::string_view name_of(OpKind kind);
-
-inline constexpr uint32_t kNone = UINT32_MAX;
 
 struct Op {
   OpKind kind = OpKind::Call;
@@ -100,39 +98,32 @@ struct PlanOptions {
   /// updates wait for the norm. In an evaluation they stay all the time, also until the next one.
   uint32_t resident_chunks = 0;
   uint32_t device_updates = 0;  ///< at most this many chunks are updated on the device
-  /// For an evaluation: the chunks whose planes are on the device, ascending.
-  std::vector<uint32_t> device_chunks = {};
+  /// For an evaluation: the records of the step, which say whose planes are on the device. Empty:
+  /// all planes are in host memory.
+  std::vector<ChunkRecord> chunks_of_step = {};
   bool least_traffic = false;  ///< do not protect chunks: fewer moves, but loads start later
 };
 
-/// An update that the next step makes.
-struct DeferredUpdate {
-  uint32_t chunk = 0;
-  uint32_t gradient_buffer = 0;
-};
-
-/// A chunk of weights that is on the device between steps.
-struct ResidentChunk {
-  uint32_t chunk = 0;
-  uint32_t block = 0;
-};
-
 struct Plan {
-  std::vector<Op> ops;
-  std::vector<uint32_t> waits;  ///< indices of operations
+  std::vector<Op> ops = {};
+  std::vector<uint32_t> waits = {};  ///< indices of operations
   uint32_t num_blocks = 0;
+  std::vector<ChunkRecord> chunks = {};  ///< [parameter chunk] what the plan decides about it
   uint32_t gradient_buffers = 0;
   std::vector<uint32_t>
-      stored_sums;  ///< chunks of gradient sums that leave the device between uses, ascending
-  std::vector<uint32_t> stored_activations;  ///< arena chunks that leave while idle, ascending
-  std::vector<DeferredUpdate> deferred;      ///< by chunk; the next step begins with these updates
-  std::vector<uint32_t> speculated;          ///< chunks with a speculative update, ascending
-  /// The same chunks at both ends, usually in other blocks.
-  std::vector<ResidentChunk> resident_at_start, resident_at_end;
-  std::vector<uint32_t> device_updates;  ///< resident chunks that the device updates, ascending
-  size_t loaded_bytes = 0;               ///< of chunks only, as the next field
+      stored_sums = {};  ///< chunks of gradient sums that leave the device between uses, ascending
+  std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending
+  size_t loaded_bytes = 0;                   ///< of chunks only, as the next field
   size_t stored_bytes = 0;
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once
+
+  /// The number of chunks of which this is true, for example count(&ChunkRecord::is_deferred).
+  uint32_t count(bool (ChunkRecord::*is)() const) const;
+  /// These chunks, ascending.
+  std::vector<uint32_t> chunks_that(bool (ChunkRecord::*are)() const) const;
+  /// The chunks that have a block when the plan begins (&ChunkRecord::first_block), or when it ends
+  /// (&ChunkRecord::last_block), by block.
+  std::vector<uint32_t> chunks_by(uint32_t ChunkRecord::*block) const;
 
   std::span<const uint32_t> waits_of(const Op& op) const {
     return std::span(waits).subspan(op.first_wait, op.num_waits);

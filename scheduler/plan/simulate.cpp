@@ -44,7 +44,7 @@ constexpr double kLogBytes = 1.15;
 /// Assumes that clipping changes nothing: then a speculative update is committed in no time.
 bool is_done(const Op& op, const Plan& plan) {
   return op.kind == OpKind::Update && op.deferred &&
-         std::ranges::binary_search(plan.speculated, op.chunk.index);
+         plan.chunks[op.chunk.index].is_speculative();
 }
 
 double duration_s(const Op& op, const Trace& trace, const Layout& layout, const Machine& machine) {

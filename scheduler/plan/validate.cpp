@@ -1,5 +1,7 @@
 #include "scheduler/plan/validate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "scheduler/plan/validation_activations.h"
@@ -208,7 +210,7 @@ void Checker::check_end() {
   if (next_call_ != trace_.calls.size()) {
     report_.complain("runs {} of {} calls", next_call_, trace_.calls.size());
   }
-  memory_.check_end(plan_.resident_at_end);
+  memory_.check_end(plan_.chunks);
   gradients_.check_end();
 }
 
@@ -250,6 +252,10 @@ std::vector<std::string> Checker::run() {
 
 std::vector<std::string> validate(const Plan& plan, const Trace& trace, const Layout& layout,
                                   const PlanOptions& options) {
+  if (plan.chunks.size() != layout.num_chunks()) {
+    return {fmt::format("plan: has records of {} parameter chunks, the model has {}",
+                        plan.chunks.size(), layout.num_chunks())};
+  }
   return Checker(plan, trace, layout, options).run();
 }
 

@@ -28,20 +28,20 @@ void for_each_plane(const Planes& here, const Planes& there, uint64_t count, con
 
 }  // namespace
 
-DeviceState::DeviceState(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
+DeviceState::DeviceState(Device& device, const Layout& layout, std::span<const ChunkRecord> chunks,
                          std::byte* weights)
-    : layout_(layout), chunks_(std::move(chunks)), weights_(weights) {
-  if (chunks_.empty()) return;
-  planes_ = device.allocate(MemoryKind::Device,
-                            device_state_bytes(layout, static_cast<uint32_t>(chunks_.size())),
+    : layout_(layout), index_(chunks.size(), kNone), weights_(weights) {
+  for (uint32_t c = 0; c < chunks.size(); ++c) {
+    if (chunks[c].is_on_device()) index_[c] = num_chunks_++;
+  }
+  if (is_empty()) return;
+  planes_ = device.allocate(MemoryKind::Device, device_state_bytes(layout, num_chunks_),
                             "state on the device");
   coefficients_ = device.allocate(MemoryKind::Pinned, kCoefficientBytes, "coefficients");
   bounce_buffer_ =
       device.allocate(MemoryKind::Pinned, bounce_buffer_bytes(layout), "bounce buffer");
   copies_ = device.create_stream(StreamKind::Store);
 }
-
-bool DeviceState::has(uint32_t chunk) const { return std::ranges::binary_search(chunks_, chunk); }
 
 Planes DeviceState::planes_in(std::byte* memory, uint64_t num_elements) const {
   Planes planes;
@@ -57,9 +57,9 @@ Planes DeviceState::planes_in(std::byte* memory, uint64_t num_elements) const {
 
 Planes DeviceState::planes(uint32_t chunk) const {
   EBB_CHECK(has(chunk), "the device has no state of this chunk");
-  const auto at = static_cast<size_t>(std::ranges::lower_bound(chunks_, chunk) - chunks_.begin());
   const uint64_t num_elements = layout_.chunk_elements();
-  Planes planes = planes_in(planes_.data() + at * state_bytes(layout_, num_elements), num_elements);
+  const size_t offset = index_[chunk] * state_bytes(layout_, num_elements);
+  Planes planes = planes_in(planes_.data() + offset, num_elements);
   planes.weight = weights_ + chunk * layout_.chunk_bytes();
   return planes;
 }
@@ -100,13 +100,13 @@ size_t DeviceState::find(const AdamWRange& run) const {
 }
 
 void DeviceState::expect(const AdamWRange& run) {
-  if (chunks_.empty() || find(run) < factors_.size()) return;
+  if (is_empty() || find(run) < factors_.size()) return;
   EBB_CHECK(factors_.size() < kMaxFactors, "too many different factors of learning rate and decay");
   factors_.push_back({run.decay_factor, run.learning_rate_factor});
 }
 
 std::span<AdamWCoefficients> DeviceState::coefficients(bool after_norm) const {
-  if (chunks_.empty()) return {};
+  if (is_empty()) return {};
   auto* const first = reinterpret_cast<AdamWCoefficients*>(coefficients_.data());
   return {first + (after_norm ? kMaxFactors : 0), factors_.size()};
 }

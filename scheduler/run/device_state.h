@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "chunk/chunk_record.h"
 #include "chunk/layout.h"
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
@@ -31,13 +32,13 @@ struct StatePlanes {
 
 class DeviceState {
  public:
-  /// `chunks`: the chunks that are updated on the device, ascending. `weights`: the address of the
+  /// `chunks`: what the plan decides about each parameter chunk. `weights`: the address of the
   /// weight of element 0 on the device.
-  DeviceState(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
+  DeviceState(Device& device, const Layout& layout, std::span<const ChunkRecord> chunks,
               std::byte* weights);
 
-  std::span<const uint32_t> chunks() const { return chunks_; }
-  bool has(uint32_t chunk) const;
+  bool is_empty() const { return num_chunks_ == 0; }
+  bool has(uint32_t chunk) const { return index_[chunk] != kNone; }
   /// All planes of a chunk, on the device; the gradient is null. REQUIRES: has(chunk).
   Planes planes(uint32_t chunk) const;
 
@@ -70,7 +71,8 @@ class DeviceState {
   Planes planes_in(std::byte* memory, uint64_t num_elements) const;
 
   const Layout& layout_;
-  std::vector<uint32_t> chunks_;
+  uint32_t num_chunks_ = 0;      // whose state is here
+  std::vector<uint32_t> index_;  // [parameter chunk] the number of chunks here before it, or kNone
   std::byte* weights_;
   Buffer planes_;
   std::vector<Factors> factors_;  // each pair once

@@ -27,6 +27,22 @@ RangeName range_of(const Op& op) {
 
 }  // namespace
 
+// ---- The work on gradients
+
+namespace {
+
+[[noreturn]] void refuse() { throw LogicError("a plan without gradients has no such work"); }
+
+}  // namespace
+
+void ChunkWork::submit_round(Stream&, uint32_t) { refuse(); }
+void ChunkWork::submit_partial_norms(Stream&, uint32_t) { refuse(); }
+void ChunkWork::submit_update(Stream&, uint32_t) { refuse(); }
+void ChunkWork::norm() { refuse(); }
+void ChunkWork::update(uint32_t, uint32_t, bool) { refuse(); }
+void ChunkWork::speculate(uint32_t, uint32_t, bool) { refuse(); }
+Cost ChunkWork::update_cost(uint32_t) const { refuse(); }
+
 // ---- Spaces
 
 DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_blocks,
@@ -43,8 +59,8 @@ DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_bl
 
 // ---- Set-up
 
-Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
-                   ChunkWork& work, uint32_t max_ops)
+Executor::Executor(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
+                   const Home& home, ChunkWork& work, uint32_t max_ops)
     : device_(device),
       layout_(layout),
       spaces_(spaces),
@@ -61,7 +77,12 @@ Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, c
   leases_.reserve(64);
   begun_.reserve(16);
   for (int kind = 0; kind < kNumStreamKinds; ++kind) {
-    streams_[kind] = device.create_stream(static_cast<StreamKind>(kind));
+    const auto stream_kind = static_cast<StreamKind>(kind);
+    if (stream_kind == StreamKind::Compute) {
+      streams_[kind] = &compute;
+    } else {
+      streams_[kind] = own_streams_.emplace_back(device.create_stream(stream_kind)).get();
+    }
   }
   copy_thread_ = std::thread([this] { run_copy_thread(); });
 }
@@ -77,7 +98,7 @@ void Executor::begin(const Trace& trace, const Plan& plan, bool blocks_submittin
   const bool is_new = std::ranges::find(begun_, &plan) == begun_.end();
   if (is_new) begun_.push_back(&plan);
   device_.block_submitting_thread(is_new || blocks_submitting_thread);
-  find_residents(plan.resident_at_start);
+  find_residents(plan);
   last_gradient_.begin(plan);
   for (auto& drops : last_drop_) std::ranges::fill(drops, kNone);
   cursor_ = call_ = 0;
@@ -98,12 +119,13 @@ void Executor::begin(const Trace& trace, const Plan& plan, bool blocks_submittin
 
 /// Resident chunks stay in their blocks from one plan to the next. block_of_ is changed so that the
 /// block numbers of the new plan name these blocks.
-void Executor::find_residents(std::span<const ResidentChunk> resident) {
+void Executor::find_residents(const Plan& plan) {
+  const std::vector<uint32_t> resident = plan.chunks_by(&ChunkRecord::first_block);
   EBB_CHECK(table_.num_present() == resident.size(),
             "the chunks on the device are not those with which the plan starts");
-  for (const ResidentChunk& h : resident) {
-    const auto at = std::ranges::find(block_of_, table_.block({Space::Weights, h.chunk}));
-    std::swap(*at, block_of_[h.block]);
+  for (const uint32_t c : resident) {
+    const auto at = std::ranges::find(block_of_, table_.block({Space::Weights, c}));
+    std::swap(*at, block_of_[plan.chunks[c].first_block]);
   }
 }
 
@@ -336,11 +358,12 @@ void Executor::read_times() {
 ExecutorStats Executor::finish() {
   EBB_CHECK(call_ == trace_->calls.size(), "the step has fewer calls than its trace");
   wait_mapped(static_cast<uint32_t>(plan_->ops.size()));
-  for (auto& s : streams_) s->synchronize();
-  EBB_CHECK(table_.num_present() == plan_->resident_at_end.size(),
+  for (Stream* s : streams_) s->synchronize();
+  EBB_CHECK(table_.num_present() == plan_->count(&ChunkRecord::ends_on_device),
             "the chunks on the device are not those with which the plan ends");
-  for (const ResidentChunk& resident : plan_->resident_at_end) {
-    const ChunkId id{Space::Weights, resident.chunk};
+  for (uint32_t c = 0; c < plan_->chunks.size(); ++c) {
+    if (!plan_->chunks[c].ends_on_device()) continue;
+    const ChunkId id{Space::Weights, c};
     if (table_.state(id) == ChunkState::Loading) table_.transition(id, ChunkState::Present);
   }
   ExecutorStats stats;
@@ -366,11 +389,11 @@ std::exception_ptr Executor::cancel() noexcept {
   stop_copy_thread();  // the copy thread submits to streams, too
   device_.block_submitting_thread(false);
   std::exception_ptr bad_data;
-  for (auto& s : streams_) {
+  for (Stream* s : streams_) {
     try {
       s->synchronize();
     } catch (const LogicError&) {
-      if (s.get() == &compute()) bad_data = std::current_exception();
+      if (s == &compute()) bad_data = std::current_exception();
     } catch (...) {  // the first error of the step is thrown already
     }
   }

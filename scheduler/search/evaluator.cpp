@@ -45,9 +45,9 @@ std::string Evaluator::evaluate(PlannedCandidate& candidate) const {
   c.recomputed_layers = recomputed_layers(context);
   c.recomputed_of = context.options.recomputed_of.value_or(0);
   c.flops = context.flops;
-  c.device_updates = static_cast<uint32_t>(plan.device_updates.size());
-  c.resident_chunks = static_cast<uint32_t>(plan.resident_at_end.size()) - c.device_updates;
-  c.speculated_chunks = static_cast<uint32_t>(plan.speculated.size());
+  c.device_updates = plan.count(&ChunkRecord::is_on_device);
+  c.resident_chunks = plan.count(&ChunkRecord::ends_on_device) - c.device_updates;
+  c.speculated_chunks = plan.count(&ChunkRecord::is_speculative);
   c.moved_bytes = plan.loaded_bytes + plan.stored_bytes;
   c.seconds = simulate(plan, context.trace, *context.layout, machine_).seconds;
   return {};

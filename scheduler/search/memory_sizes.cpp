@@ -16,7 +16,7 @@ constexpr size_t kAlignment = 64;
 }  // namespace
 
 HomeOptions home_options(const Plan& plan) {
-  return {.device_chunks = plan.device_updates,
+  return {.chunks = plan.chunks,
           .gradient_buffers = plan.gradient_buffers,
           .sums = plan.stored_sums,
           .activations = plan.stored_activations};

@@ -368,9 +368,9 @@ TEST_F(ChooseTest, SpeculatesOnWhatTheForwardCannotHide) {
   const Preparation slow = prepare(model_, options, {.num_threads = 1}, with_update(1.8));
   EXPECT_EQ(slow.options.update, UpdateOrder::Speculate);
   EXPECT_EQ(slow.candidates[slow.chosen].update, UpdateOrder::Speculate);
-  EXPECT_GT(slow.plan.speculated.size(), 0u);
-  EXPECT_LT(slow.plan.speculated.size(), slow.layout->num_chunks());
-  EXPECT_EQ(slow.candidates[slow.chosen].speculated_chunks, slow.plan.speculated.size());
+  EXPECT_GT(slow.plan.count(&ChunkRecord::is_speculative), 0u);
+  EXPECT_LT(slow.plan.count(&ChunkRecord::is_speculative), slow.layout->num_chunks());
+  EXPECT_EQ(slow.candidates[slow.chosen].speculated_chunks, slow.plan.count(&ChunkRecord::is_speculative));
   const Preparation fast = prepare(model_, options, {.num_threads = 1}, with_update(0.5));
   EXPECT_EQ(fast.options.update, UpdateOrder::Overlap);
   const size_t least = plain.ledger.total(Tier::Host);
@@ -436,7 +436,7 @@ TEST_F(ChooseTest, StoresStateOnTheDeviceIfHostMemoryIsTooSmall) {
     const Preparation p = choose_with(room, roomy);
     EXPECT_LE(p.ledger.total(Tier::Host), room);
     EXPECT_LE(p.ledger.total(Tier::Device), roomy);
-    EXPECT_GT(p.plan.device_updates.size(), 0u);
+    EXPECT_GT(p.plan.count(&ChunkRecord::is_on_device), 0u);
     options.device_updates = 0;
     EXPECT_THROW(choose_with(room, roomy), PlanError);
     options.device_updates = {};

@@ -75,7 +75,7 @@ TEST_F(GpuTraining, BitsDoNotDependOnWhereUpdatesAreMade) {
   for (const bool clip : {true, false}) {
     const TrainingCase run = on_gpu({.clip = clip, .between = Between::State});
     const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
-    EXPECT_FALSE(prepare_case(model, run).plan.device_updates.empty());
+    EXPECT_GT(prepare_case(model, run).plan.count(&ChunkRecord::is_on_device), 0u);
   }
 }
 

@@ -170,7 +170,7 @@ TEST_F(Planted, ASkippedClipChangesBits) {
 Preparation without_undo(Preparation prepared) {
   const Plan& plan = prepared.plan;
   const uint32_t gone = nth_op(plan, 0, [&](const Op& op) {
-    return op.kind == OpKind::Update && op.deferred && op.chunk.index == plan.speculated.front();
+    return op.kind == OpKind::Update && op.deferred && plan.chunks[op.chunk.index].is_speculative();
   });
   Plan damaged = plan;
   damaged.ops.erase(damaged.ops.begin() + gone);

@@ -37,7 +37,7 @@ TEST_P(StateOnDevice, TakesNoHostMemory) {
   const CaseRun home(in_host_memory()), device(on_device());
   const Layout& layout = *device.prepared().layout;
   uint64_t elements = 0;
-  for (const uint32_t c : device.prepared().plan.device_updates)
+  for (const uint32_t c : device.prepared().plan.chunks_that(&ChunkRecord::is_on_device))
     elements += layout.chunk_elements(c);
   ASSERT_GT(elements, 0u);
   const auto bytes = [](const CaseRun& run, std::string_view name) {
@@ -107,7 +107,8 @@ TEST(DeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
   const auto device =
       create_device({.memory_bytes = device_state_bytes(layout, 1) + layout.chunk_bytes()});
   const Buffer weights = device->allocate(MemoryKind::Device, layout.chunk_bytes(), "weights");
-  const DeviceState state(*device, layout, {0}, weights.data());
+  const ChunkRecord chunk{.home = Tier::Device};
+  const DeviceState state(*device, layout, {&chunk, 1}, weights.data());
   std::vector<float> expected(kElements, 0);
   std::iota(expected.begin() + 100, expected.end() - 1, 1.0f);
   constexpr uint64_t kFirst = 100, kCount = kElements - 101;
