@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 set(EBB_PUBLIC_HEADERS ebb/ebb.h)
 foreach(module_and_headers
     "system clock numa thread_team"
-    "device adamw_options arithmetic device dropout dtype errors ignored_label inline_function kernels loss_scale planes random split_master stream tensor
+    "device adamw_options arithmetic device dropout dtype errors ignored_label inline_function kernel_arguments loss_scale planes random split_master stream tensor
       update_sizes"
     "chunk chunk_table home layout ledger"
     "cpu_adam adamw gradient_norm master state_hash undo undo_log"

@@ -10,6 +10,7 @@
 #include "autograd/arena.h"
 #include "autograd/micro_batches.h"
 #include "autograd/tape.h"
+#include "device/kernels.h"
 #include "device/planes.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/run/executor.h"
@@ -160,9 +161,9 @@ void Trainer::Impl::initialise_device(Kernels& kernels) {
   executor_.finish();
   for (const ResidentChunk& resident : plan.resident_at_end) {
     const auto elements = static_cast<int64_t>(layout_.chunk_elements());
-    kernels.fill_zero(
-        executor_.compute(),
-        {spaces_.address({Space::Weights, resident.chunk}), layout_.weight_type(), {elements}});
+    kernels.submit(executor_.compute(), FillZero{{spaces_.address({Space::Weights, resident.chunk}),
+                                                  layout_.weight_type(),
+                                                  {elements}}});
   }
   executor_.compute().synchronize();
 }

@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kElementsATask = 16384;
 
-struct ActivationCall {
+struct ActivationOperands {
   DType dtype;
   int64_t n;
   void* to;        // y, or dx
@@ -128,7 +128,7 @@ HWY_INLINE Wide activation_gradient(const Wide& x, const Wide& d, Activation act
 }
 
 template <class T>
-void activate(const ActivationCall& f, int64_t begin, int64_t end) {
+void activate(const ActivationOperands& f, int64_t begin, int64_t end) {
   const T* x = static_cast<const T*>(f.x);
   T* y = static_cast<T*>(f.to);
   for (int64_t i = begin; i < end; i += kWide) {
@@ -137,7 +137,7 @@ void activate(const ActivationCall& f, int64_t begin, int64_t end) {
 }
 
 template <class T>
-void activate_backward(const ActivationCall& f, int64_t begin, int64_t end) {
+void activate_backward(const ActivationOperands& f, int64_t begin, int64_t end) {
   const T* x = static_cast<const T*>(f.x);
   const T* dy = static_cast<const T*>(f.dy);
   T* dx = static_cast<T*>(f.to);
@@ -149,7 +149,7 @@ void activate_backward(const ActivationCall& f, int64_t begin, int64_t end) {
   }
 }
 
-void run_activation(const ActivationCall& f, ThreadTeam& team) {
+void run_activation(const ActivationOperands& f, ThreadTeam& team) {
   with_float_type(f.dtype, [&](auto zero) {
     for_each_range(team, f.n, kElementsATask, [&](int64_t begin, int64_t end) {
       if (f.dy == nullptr) {
@@ -192,49 +192,29 @@ namespace ebb {
 HWY_EXPORT(run_activation);
 HWY_EXPORT(run_add);
 
-void HostKernels::activation_forward(Stream& stream, Tensor y, Tensor x, Activation activation) {
-  const Cost cost = check_activation_forward(y, x);
-  const ActivationCall f{x.dtype, x.num_elements(), y.data,      nullptr,
-                         x.data,  activation,       Write::Store};
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
-    run(f, team_);
-  });
+void ActivationForward::run(const HostLaunch& host) const {
+  const ActivationOperands f{x.dtype, x.num_elements(), y.data,      nullptr,
+                             x.data,  activation,       Write::Store};
+  HWY_DYNAMIC_DISPATCH(run_activation)(f, host.team);
 }
 
-void HostKernels::activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x,
-                                      Activation activation, Write write) {
-  const Cost cost = check_activation_backward(dx, dy, x);
-  const ActivationCall f{x.dtype, x.num_elements(), dx.data, dy.data, x.data, activation, write};
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
-    run(f, team_);
-  });
+void ActivationBackward::run(const HostLaunch& host) const {
+  const ActivationOperands f{x.dtype, x.num_elements(), dx.data, dy.data,
+                             x.data,  activation,       write};
+  HWY_DYNAMIC_DISPATCH(run_activation)(f, host.team);
 }
 
-void HostKernels::add(Stream& stream, Tensor y, Tensor a, Tensor b) {
-  const Cost cost = check_add(y, a, b);
-  stream.submit(cost, [this, y, a, b] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_add);
-    run(y, a, b, team_);
-  });
+void Add::run(const HostLaunch& host) const { HWY_DYNAMIC_DISPATCH(run_add)(y, a, b, host.team); }
+
+void Accumulate::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_add)(y, y, x, host.team);
 }
 
-void HostKernels::accumulate(Stream& stream, Tensor y, Tensor x) {
-  const Cost cost = check_accumulate(y, x);
-  stream.submit(cost, [this, y, x] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_add);
-    run(y, y, x, team_);
-  });
-}
-
-void HostKernels::fill_zero(Stream& stream, Tensor y) {
-  stream.submit({.bytes = total_bytes(y), .name = "fill_zero"}, [this, y] {
-    for_each_range(team_, static_cast<int64_t>(y.bytes()), int64_t{1} << 20,
-                   [&](int64_t begin, int64_t end) {
-                     std::memset(y.data + begin, 0, static_cast<size_t>(end - begin));
-                   });
-  });
+void FillZero::run(const HostLaunch& host) const {
+  for_each_range(host.team, static_cast<int64_t>(y.bytes()), int64_t{1} << 20,
+                 [&](int64_t begin, int64_t end) {
+                   std::memset(y.data + begin, 0, static_cast<size_t>(end - begin));
+                 });
 }
 
 }  // namespace ebb

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -150,13 +150,10 @@ void check_indices(const int32_t* indices, int64_t n, int64_t table_rows, const 
 
 }  // namespace
 
-void HostKernels::embedding_forward(Stream& stream, Tensor y, Tensor tokens, Tensor positions,
-                                    Tensor wte, Tensor wpe) {
-  const Cost cost = check_embedding_forward(y, tokens, positions, wte, wpe);
-  const int64_t n = y.rows(), c = y.columns();
+void EmbeddingForward::run(const HostLaunch& host) const {
   const Lookup f{y.dtype,
-                 n,
-                 c,
+                 y.rows(),
+                 y.columns(),
                  y.data,
                  tokens.as<int32_t>(),
                  wpe ? positions.as<int32_t>() : nullptr,
@@ -164,28 +161,22 @@ void HostKernels::embedding_forward(Stream& stream, Tensor y, Tensor tokens, Ten
                  wpe.data,
                  wte.rows(),
                  wpe ? wpe.rows() : 0};
-  stream.submit(cost, [this, f] {
-    check_indices(f.tokens, f.num_rows, f.num_tokens, "embedding_forward");
-    if (f.positions != nullptr) {
-      check_indices(f.positions, f.num_rows, f.num_positions, "embedding_forward");
-    }
-    const auto run = HWY_DYNAMIC_DISPATCH(look_up);
-    run(f, team_);
-  });
+  check_indices(f.tokens, f.num_rows, f.num_tokens, "embedding_forward");
+  if (f.positions != nullptr) {
+    check_indices(f.positions, f.num_rows, f.num_positions, "embedding_forward");
+  }
+  HWY_DYNAMIC_DISPATCH(look_up)(f, host.team);
 }
 
-void HostKernels::embedding_backward(Stream& stream, Tensor dtable, Tensor dy, Tensor indices,
-                                     Write write) {
-  Cost cost = check_embedding_backward(dtable, dy, indices, write);
-  const int64_t n = dy.rows(), c = dy.columns();
-  const LookupGradient f{
-      dy.dtype, n, c, dtable.rows(), dtable.as<float>(), dy.data, indices.as<int32_t>(), write};
-  cost.workspace_bytes = Scratch::bytes_of<int32_t>(f.table_rows) + Scratch::bytes_of<int32_t>(n);
-  stream.submit(cost, [this, f] {
-    check_indices(f.indices, f.num_rows, f.table_rows, "embedding_backward");
-    const auto run = HWY_DYNAMIC_DISPATCH(look_up_gradient);
-    run(f, team_, workspace_);
-  });
+size_t EmbeddingBackward::workspace_bytes(const HostLaunch&) const {
+  return Scratch::bytes_of<int32_t>(dtable.rows()) + Scratch::bytes_of<int32_t>(dy.rows());
+}
+
+void EmbeddingBackward::run(const HostLaunch& host) const {
+  const LookupGradient f{dy.dtype,           dy.rows(), dy.columns(),          dtable.rows(),
+                         dtable.as<float>(), dy.data,   indices.as<int32_t>(), write};
+  check_indices(f.indices, f.num_rows, f.table_rows, "embedding_backward");
+  HWY_DYNAMIC_DISPATCH(look_up_gradient)(f, host.team, host.workspace);
 }
 
 }  // namespace ebb

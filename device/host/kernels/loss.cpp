@@ -3,7 +3,7 @@
 #include <string>
 #include <type_traits>
 
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 #include "device/ignored_label.h"
 
@@ -20,7 +20,7 @@
 namespace ebb {
 namespace {
 
-struct CrossEntropy {
+struct WholeOperands {
   DType dtype;
   int64_t num_rows, num_classes;
   float* losses;
@@ -29,12 +29,12 @@ struct CrossEntropy {
   std::optional<float> gradient_scale;
 };
 
-/// The statistics of the logits of a row; see Kernels::cross_entropy_statistics.
+/// The statistics of the logits of a row; see CrossEntropyStatistics.
 struct RowStatistics {
   float top, sum, at_target;
 };
 
-struct SlicedCrossEntropy {
+struct SlicedOperands {
   DType dtype;
   int64_t num_rows, width;
   ClassSlice slice;
@@ -104,7 +104,7 @@ float loss_of(float top, float sum, float at_target) {
 }
 
 template <class T>
-void cross_entropy_row(const CrossEntropy& f, int64_t row) {
+void cross_entropy_row(const WholeOperands& f, int64_t row) {
   const int64_t n = f.num_classes;
   T* x = static_cast<T*>(f.logits) + row * n;
   const int32_t target = f.targets[row];
@@ -123,7 +123,7 @@ void cross_entropy_row(const CrossEntropy& f, int64_t row) {
   x[target] = static_cast<T>(gradient_at_target(at_target, top, sum, *f.gradient_scale));
 }
 
-void run_cross_entropy(const CrossEntropy& f, ThreadTeam& team) {
+void run_cross_entropy(const WholeOperands& f, ThreadTeam& team) {
   with_float_type(f.dtype, [&](auto zero) {
     for_each_range(team, f.num_rows, 4, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) cross_entropy_row<decltype(zero)>(f, row);
@@ -133,7 +133,7 @@ void run_cross_entropy(const CrossEntropy& f, ThreadTeam& team) {
 
 /// Adds a slice to the statistics of a row.
 template <class T>
-void add_statistics(const SlicedCrossEntropy& f, int64_t row) {
+void add_statistics(const SlicedOperands& f, int64_t row) {
   T* x = static_cast<T*>(f.logits) + row * f.width;
   const int32_t target = f.targets[row];
   if (target == kIgnoredLabel) {
@@ -157,7 +157,7 @@ void add_statistics(const SlicedCrossEntropy& f, int64_t row) {
 }
 
 template <class T>
-void write_slice_gradient(const SlicedCrossEntropy& f, int64_t row) {
+void write_slice_gradient(const SlicedOperands& f, int64_t row) {
   T* x = static_cast<T*>(f.logits) + row * f.width;
   const int32_t target = f.targets[row];
   if (target == kIgnoredLabel) {
@@ -172,7 +172,7 @@ void write_slice_gradient(const SlicedCrossEntropy& f, int64_t row) {
       static_cast<T>(gradient_at_target(known.at_target, top, known.sum, f.gradient_scale));
 }
 
-void run_statistics(const SlicedCrossEntropy& f, ThreadTeam& team) {
+void run_statistics(const SlicedOperands& f, ThreadTeam& team) {
   with_float_type(f.dtype, [&](auto zero) {
     for_each_range(team, f.num_rows, 4, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) add_statistics<decltype(zero)>(f, row);
@@ -180,7 +180,7 @@ void run_statistics(const SlicedCrossEntropy& f, ThreadTeam& team) {
   });
 }
 
-void run_slice_gradient(const SlicedCrossEntropy& f, ThreadTeam& team) {
+void run_slice_gradient(const SlicedOperands& f, ThreadTeam& team) {
   with_float_type(f.dtype, [&](auto zero) {
     for_each_range(team, f.num_rows, 4, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) write_slice_gradient<decltype(zero)>(f, row);
@@ -210,12 +210,12 @@ void check_targets(const int32_t* targets, int64_t num_rows, int64_t num_classes
   }
 }
 
-SlicedCrossEntropy describe(Tensor statistics, Tensor logits, Tensor targets, ClassSlice slice) {
-  const int64_t n = logits.rows(), width = logits.columns();
+SlicedOperands describe(const Tensor& statistics, const Tensor& logits, const Tensor& targets,
+                        ClassSlice slice) {
   static_assert(sizeof(RowStatistics) == 3 * sizeof(float));
   return {.dtype = logits.dtype,
-          .num_rows = n,
-          .width = width,
+          .num_rows = logits.rows(),
+          .width = logits.columns(),
           .slice = slice,
           .losses = nullptr,
           .statistics = reinterpret_cast<RowStatistics*>(statistics.as<float>()),
@@ -236,52 +236,31 @@ double sum_in_tree(const float* values, int64_t n) {
 
 }  // namespace
 
-void HostKernels::cross_entropy(Stream& stream, Tensor losses, Tensor logits, Tensor targets,
-                                std::optional<float> gradient_scale) {
-  const Cost cost = check_cross_entropy(losses, logits, targets, gradient_scale.has_value());
-  const int64_t n = logits.rows();
-  const CrossEntropy f{logits.dtype,       n,           logits.columns(),
-                       losses.as<float>(), logits.data, targets.as<int32_t>(),
-                       gradient_scale};
-  stream.submit(cost, [this, f] {
-    check_targets(f.targets, f.num_rows, f.num_classes);
-    const auto run = HWY_DYNAMIC_DISPATCH(run_cross_entropy);
-    run(f, team_);
-  });
+void CrossEntropy::run(const HostLaunch& host) const {
+  const WholeOperands f{logits.dtype, logits.rows(),         logits.columns(), losses.as<float>(),
+                        logits.data,  targets.as<int32_t>(), gradient_scale};
+  check_targets(f.targets, f.num_rows, f.num_classes);
+  HWY_DYNAMIC_DISPATCH(run_cross_entropy)(f, host.team);
 }
 
-void HostKernels::cross_entropy_statistics(Stream& stream, Tensor losses, Tensor statistics,
-                                           Tensor logits, Tensor targets, ClassSlice slice) {
-  const Cost cost = check_cross_entropy_statistics(losses, statistics, logits, targets, slice);
-  SlicedCrossEntropy f = describe(statistics, logits, targets, slice);
-  const bool is_last = slice.first + f.width == slice.num_classes;
-  if (is_last) f.losses = losses.as<float>();
-  stream.submit(cost, [this, f] {
-    check_targets(f.targets, f.num_rows, f.slice.num_classes);
-    const auto run = HWY_DYNAMIC_DISPATCH(run_statistics);
-    run(f, team_);
-  });
+void CrossEntropyStatistics::run(const HostLaunch& host) const {
+  SlicedOperands f = describe(statistics, logits, targets, slice);
+  if (is_last()) f.losses = losses.as<float>();
+  check_targets(f.targets, f.num_rows, slice.num_classes);
+  HWY_DYNAMIC_DISPATCH(run_statistics)(f, host.team);
 }
 
-void HostKernels::cross_entropy_gradient(Stream& stream, Tensor logits, Tensor statistics,
-                                         Tensor targets, ClassSlice slice, float gradient_scale) {
-  const Cost cost = check_cross_entropy_gradient(logits, statistics, targets, slice);
-  SlicedCrossEntropy f = describe(statistics, logits, targets, slice);
+void CrossEntropyGradient::run(const HostLaunch& host) const {
+  SlicedOperands f = describe(statistics, logits, targets, slice);
   f.gradient_scale = gradient_scale;
-  stream.submit(cost, [this, f] {
-    check_targets(f.targets, f.num_rows, f.slice.num_classes);
-    const auto run = HWY_DYNAMIC_DISPATCH(run_slice_gradient);
-    run(f, team_);
-  });
+  check_targets(f.targets, f.num_rows, slice.num_classes);
+  HWY_DYNAMIC_DISPATCH(run_slice_gradient)(f, host.team);
 }
 
-void HostKernels::sum(Stream& stream, Tensor total, Tensor values, Write write) {
-  const Cost cost = check_sum(total, values);
-  stream.submit(cost, [total, values, write] {
-    const double value = sum_in_tree(values.as<float>(), values.num_elements());
-    double* to = total.as<double>();
-    *to = write == Write::Add ? *to + value : value;
-  });
+void Sum::run(const HostLaunch&) const {
+  const double value = sum_in_tree(values.as<float>(), values.num_elements());
+  double* to = total.as<double>();
+  *to = write == Write::Add ? *to + value : value;
 }
 
 }  // namespace ebb

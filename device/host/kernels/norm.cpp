@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -165,31 +165,29 @@ namespace ebb {
 HWY_EXPORT(layer_norm);
 HWY_EXPORT(layer_norm_gradient);
 
-void HostKernels::layer_norm_forward(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
-                                     Tensor w, Tensor b, float epsilon) {
-  const Cost cost = check_layer_norm_forward(y, mean, rstd, x, w, b);
-  const int64_t n = x.rows(), c = x.columns();
-  const NormForward f{x.dtype,          n,      c,      y.data, mean.as<float>(),
-                      rstd.as<float>(), x.data, w.data, b.data, epsilon};
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(layer_norm);
-    run(f, team_);
-  });
+namespace {
+
+NormBackward operands(const LayerNormBackward& f) {
+  return {f.x.dtype,        f.x.rows(),         f.x.columns(),     f.dx.data, f.dx_write,
+          f.dw.as<float>(), f.db.as<float>(),   f.parameter_write, f.dy.data, f.x.data,
+          f.w.data,         f.mean.as<float>(), f.rstd.as<float>()};
 }
 
-void HostKernels::layer_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw,
-                                      Tensor db, Write parameter_write, Tensor dy, Tensor x,
-                                      Tensor w, Tensor mean, Tensor rstd) {
-  Cost cost = check_layer_norm_backward(dx, dw, db, dy, x, w, mean, rstd);
-  const int64_t n = x.rows(), c = x.columns();
-  const NormBackward f{
-      x.dtype,         n,       c,      dx.data, dx_write,         dw.as<float>(),  db.as<float>(),
-      parameter_write, dy.data, x.data, w.data,  mean.as<float>(), rstd.as<float>()};
-  cost.workspace_bytes = Scratch::bytes_of<float>(f.num_blocks() * 2 * f.padded_columns());
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(layer_norm_gradient);
-    run(f, team_, workspace_);
-  });
+}  // namespace
+
+void LayerNormForward::run(const HostLaunch& host) const {
+  const NormForward f{x.dtype,          x.rows(), x.columns(), y.data, mean.as<float>(),
+                      rstd.as<float>(), x.data,   w.data,      b.data, epsilon};
+  HWY_DYNAMIC_DISPATCH(layer_norm)(f, host.team);
+}
+
+size_t LayerNormBackward::workspace_bytes(const HostLaunch&) const {
+  const NormBackward f = operands(*this);
+  return Scratch::bytes_of<float>(f.num_blocks() * 2 * f.padded_columns());
+}
+
+void LayerNormBackward::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(layer_norm_gradient)(operands(*this), host.team, host.workspace);
 }
 
 }  // namespace ebb

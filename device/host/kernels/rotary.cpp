@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,7 +16,7 @@
 namespace ebb {
 namespace {
 
-struct RotaryCall {
+struct RotaryOperands {
   DType dtype;
   int64_t num_rows, num_columns, num_heads, half;  // half a head
   void* x;
@@ -34,7 +34,7 @@ namespace HWY_NAMESPACE {
 namespace {
 
 template <class T>
-void turn_row(const RotaryCall& f, int64_t row) {
+void turn_row(const RotaryOperands& f, int64_t row) {
   const float* cosines = f.table + row * 2 * f.half;
   const float* sines = cosines + f.half;
   const Wide sign = broadcast(f.sine_sign);
@@ -50,7 +50,7 @@ void turn_row(const RotaryCall& f, int64_t row) {
   }
 }
 
-void turn(const RotaryCall& f, ThreadTeam& team) {
+void turn(const RotaryOperands& f, ThreadTeam& team) {
   with_float_type(f.dtype, [&](auto zero) {
     for_each_range(team, f.num_rows, 16, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) turn_row<decltype(zero)>(f, row);
@@ -70,49 +70,30 @@ HWY_EXPORT(turn);
 
 namespace {
 
-struct TableCall {
-  int64_t num_rows;
-  float* table;
-  const int32_t* positions;
-  std::span<const double> frequencies;
-  double factor;
-
-  void fill_row(int64_t row) const {
-    const auto half = static_cast<int64_t>(frequencies.size());
-    float* cosines = table + row * 2 * half;
-    for (int64_t i = 0; i < half; ++i) {
-      const double angle = positions[row] * frequencies[static_cast<size_t>(i)];
-      cosines[i] = static_cast<float>(factor * std::cos(angle));
-      cosines[half + i] = static_cast<float>(factor * std::sin(angle));
-    }
+void fill_row(const RotaryTable& f, int64_t row) {
+  const auto half = static_cast<int64_t>(f.frequencies.size());
+  const int32_t position = f.positions.as<int32_t>()[row];
+  float* cosines = f.table.as<float>() + row * 2 * half;
+  for (int64_t i = 0; i < half; ++i) {
+    const double angle = position * f.frequencies[static_cast<size_t>(i)];
+    cosines[i] = static_cast<float>(f.factor * std::cos(angle));
+    cosines[half + i] = static_cast<float>(f.factor * std::sin(angle));
   }
-};
+}
 
 }  // namespace
 
-void HostKernels::rotary_table(Stream& stream, Tensor table, Tensor positions,
-                               std::span<const double> frequencies, double factor) {
-  const Cost cost = check_rotary_table(table, positions, frequencies);
-  const int64_t n = table.rows();
-  const TableCall f{n, table.as<float>(), positions.as<int32_t>(), frequencies, factor};
-  stream.submit(cost, [this, f] {
-    for_each_range(team_, f.num_rows, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) f.fill_row(row);
-    });
+void RotaryTable::run(const HostLaunch& host) const {
+  for_each_range(host.team, table.rows(), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) fill_row(*this, row);
   });
 }
 
-void HostKernels::rotary(Stream& stream, Tensor x, Tensor table, int64_t num_heads,
-                         RotaryDirection way) {
-  const Cost cost = check_rotary(x, table, num_heads);
-  const int64_t n = x.rows(), width = table.columns();
-  const RotaryCall f{
-      x.dtype,   n,      x.columns(),       num_heads,
-      width / 2, x.data, table.as<float>(), way == RotaryDirection::Forward ? 1.0f : -1.0f};
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(turn);
-    run(f, team_);
-  });
+void ApplyRotary::run(const HostLaunch& host) const {
+  const float sign = direction == RotaryDirection::Forward ? 1.0f : -1.0f;
+  const RotaryOperands f{x.dtype, x.rows(),          x.columns(), num_heads, table.columns() / 2,
+                         x.data,  table.as<float>(), sign};
+  HWY_DYNAMIC_DISPATCH(turn)(f, host.team);
 }
 
 }  // namespace ebb

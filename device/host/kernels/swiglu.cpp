@@ -1,4 +1,4 @@
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,7 +14,7 @@
 namespace ebb {
 namespace {
 
-struct SwigluCall {
+struct SwigluOperands {
   DType dtype;
   int64_t num_rows, width;  // width of y
   void* to;                 // y, or dx
@@ -40,7 +40,7 @@ HWY_INLINE Wide negative_exponential(const Wide& x) {
 }
 
 template <class T>
-void gate_row(const SwigluCall& f, int64_t row) {
+void gate_row(const SwigluOperands& f, int64_t row) {
   const T* gates = static_cast<const T*>(f.x) + row * 2 * f.width;
   const T* ups = gates + f.width;
   T* y = static_cast<T*>(f.to) + row * f.width;
@@ -60,7 +60,7 @@ HWY_INLINE void write_up_to(T* to, const Wide& value, int64_t left, Write write)
 /// For large gates the slope is 0 or 1. Its products stay finite, because s falls faster than the
 /// exponential and the gate grow.
 template <class T>
-void gate_row_backward(const SwigluCall& f, int64_t row) {
+void gate_row_backward(const SwigluOperands& f, int64_t row) {
   const T* gates = static_cast<const T*>(f.x) + row * 2 * f.width;
   const T* ups = gates + f.width;
   const T* dys = static_cast<const T*>(f.dy) + row * f.width;
@@ -78,7 +78,7 @@ void gate_row_backward(const SwigluCall& f, int64_t row) {
   }
 }
 
-void run_swiglu(const SwigluCall& f, ThreadTeam& team) {
+void run_swiglu(const SwigluOperands& f, ThreadTeam& team) {
   with_float_type(f.dtype, [&](auto zero) {
     for_each_range(team, f.num_rows, f.rows_a_task(), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
@@ -102,39 +102,14 @@ namespace ebb {
 
 HWY_EXPORT(run_swiglu);
 
-namespace {
-
-SwigluCall describe_swiglu(const Tensor& x, const Tensor& y) {
-  return {.dtype = x.dtype,
-          .num_rows = y.rows(),
-          .width = y.columns(),
-          .to = y.data,
-          .dy = nullptr,
-          .x = x.data,
-          .write = Write::Store};
+void SwigluForward::run(const HostLaunch& host) const {
+  const SwigluOperands f{x.dtype, y.rows(), y.columns(), y.data, nullptr, x.data, Write::Store};
+  HWY_DYNAMIC_DISPATCH(run_swiglu)(f, host.team);
 }
 
-}  // namespace
-
-void HostKernels::swiglu_forward(Stream& stream, Tensor y, Tensor x) {
-  const Cost cost = check_swiglu_forward(y, x);
-  const SwigluCall f = describe_swiglu(x, y);
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
-    run(f, team_);
-  });
-}
-
-void HostKernels::swiglu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Write write) {
-  const Cost cost = check_swiglu_backward(dx, dy, x);
-  SwigluCall f = describe_swiglu(x, dy);
-  f.to = dx.data;
-  f.dy = dy.data;
-  f.write = write;
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
-    run(f, team_);
-  });
+void SwigluBackward::run(const HostLaunch& host) const {
+  const SwigluOperands f{x.dtype, dy.rows(), dy.columns(), dx.data, dy.data, x.data, write};
+  HWY_DYNAMIC_DISPATCH(run_swiglu)(f, host.team);
 }
 
 }  // namespace ebb

@@ -1,16 +1,12 @@
-// Describes one call of attention for all backends: its sizes, its operands, and the positions of
-// the columns of each head.
-//
-// Pure functions. They throw LogicError if shapes or types are not those of device/kernels.h.
+// The kernels of attention (device/kernels.h), and their operands in the form that both kinds of
+// devices use.
 #pragma once
 
-#include <cstdint>
-
-#include "device/kernels.h"
-#include "device/stream.h"
+#include "device/kernels/launch.h"
 
 namespace ebb {
 
+/// The sizes and the operands of one attention kernel, and the columns of each head.
 struct AttentionOperands {
   DType dtype = DType::F32;
   int64_t batch = 0, num_tokens = 0, num_heads = 0, num_kv_heads = 0, head_size = 0;
@@ -18,6 +14,7 @@ struct AttentionOperands {
   int64_t window = 0;  // 0: all
   float scale = 1;
   Dropout dropout = {};
+  float kept_factor = 1;                     // dropout.kept_factor()
   const int32_t* document_starts = nullptr;  // (batch, num_tokens) or null
   const void* qkv = nullptr;
   void* out = nullptr;           // read by backward
@@ -27,6 +24,7 @@ struct AttentionOperands {
   const int32_t* positions = nullptr;  // with a cache: (batch, num_tokens)
   const void* dout = nullptr;          // backward only
   void* dqkv = nullptr;                // backward only
+  float* inner = nullptr;              // (batch, heads, tokens) scratch memory of a GPU's backward
 
   int64_t channels() const { return num_heads * head_size; }
   int64_t qkv_columns() const { return (num_heads + 2 * num_kv_heads) * head_size; }
@@ -55,19 +53,49 @@ struct AttentionOperands {
   double product_flops() const;
 };
 
-/// Checks the tensors that forward and backward share, and returns their description.
-AttentionOperands describe_attention(const Tensor& qkv, const Tensor& out,
-                                     const Tensor& log_sum_exp, const AttentionShape& shape);
+/// out (B, T, NH D), log_sum_exp (B, NH, T) fp32 of qkv (B, T, (NH + 2 NKV) D): queries, keys,
+/// values next to each other, each with its heads. Never stores T x T scores for all heads.
+struct AttentionForward {
+  Tensor out, log_sum_exp, qkv;
+  AttentionShape shape = {};
 
-/// Check all tensors of a forward or backward, fill in `operands`, and return the cost of the call,
-/// which is the same on every device.
-Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& qkv,
-                             const AttentionShape& shape, AttentionOperands* operands);
-Cost check_attention_cached(const Tensor& out, const Tensor& qkv, const Tensor& cache,
-                            const Tensor& positions, const AttentionShape& shape,
-                            AttentionOperands* operands);
-Cost check_attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv,
-                              const Tensor& out, const Tensor& log_sum_exp,
-                              const AttentionShape& shape, AttentionOperands* operands);
+  /// As check(), throws LogicError if a tensor does not match.
+  AttentionOperands operands() const;
+  Cost check() const;
+  size_t workspace_bytes(const HostLaunch& host) const;
+  size_t workspace_bytes(const GpuLaunch& gpu) const;
+  void run(const HostLaunch& host) const;
+  void run(const GpuLaunch& gpu) const;
+};
+
+/// Causal attention of new tokens only. Keys and values of qkv are first written to the cache (B,
+/// S, 2 NKV D), in which rows are positions. Then each query reads the cache at all positions up to
+/// its own. positions (B, T) int32 are consecutive in a row and below S. Documents and dropout are
+/// not supported.
+struct AttentionCached {
+  Tensor out, qkv, cache, positions;
+  AttentionShape shape = {};
+
+  AttentionOperands operands() const;
+  /// The number of cached tokens is known only when the kernel runs, so the cost is that of a full
+  /// cache.
+  Cost check() const;
+  size_t workspace_bytes(const HostLaunch& host) const;
+  size_t workspace_bytes(const GpuLaunch& gpu) const;
+  void run(const HostLaunch& host) const;
+  void run(const GpuLaunch& gpu) const;
+};
+
+struct AttentionBackward {
+  Tensor dqkv, dout, qkv, out, log_sum_exp;
+  AttentionShape shape = {};
+
+  AttentionOperands operands() const;
+  Cost check() const;
+  size_t workspace_bytes(const HostLaunch& host) const;
+  size_t workspace_bytes(const GpuLaunch& gpu) const;
+  void run(const HostLaunch& host) const;
+  void run(const GpuLaunch& gpu) const;
+};
 
 }  // namespace ebb
