@@ -11,31 +11,12 @@
 #include "device/host/kernels/simd-inl.h"
 #include "system/thread_team.h"
 
-#ifndef EBB_HOST_KERNELS_ELEMENTWISE_ARGUMENTS_
-#define EBB_HOST_KERNELS_ELEMENTWISE_ARGUMENTS_
-namespace ebb {
-namespace {
-
-constexpr int64_t kElementsATask = 16384;
-
-struct ActivationOperands {
-  DType dtype;
-  int64_t n;
-  void* to;        // y, or dx
-  const void* dy;  // backward only
-  const void* x;
-  Activation activation;
-  Write write;
-};
-
-}  // namespace
-}  // namespace ebb
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
+
+constexpr int64_t kElementsATask = 16384;
 
 // GELU as GPT-2 defines it, x (1 + tanh(u)) / 2 with u = a (x + b x^3), written x s(2u) with the
 // logistic function s: the same number without the cancellation for negative x.
@@ -128,19 +109,18 @@ HWY_INLINE Wide activation_gradient(const Wide& x, const Wide& d, Activation act
 }
 
 template <class T>
-void activate(const ActivationOperands& f, int64_t begin, int64_t end) {
-  const T* x = static_cast<const T*>(f.x);
-  T* y = static_cast<T*>(f.to);
+void activate(const ActivationForward& f, int64_t begin, int64_t end) {
+  const T* x = f.x.as<T>();
+  T* y = f.y.as<T>();
   for (int64_t i = begin; i < end; i += kWide) {
     store_up_to(y + i, activated(load_up_to(x + i, end - i), f.activation), end - i);
   }
 }
 
 template <class T>
-void activate_backward(const ActivationOperands& f, int64_t begin, int64_t end) {
-  const T* x = static_cast<const T*>(f.x);
-  const T* dy = static_cast<const T*>(f.dy);
-  T* dx = static_cast<T*>(f.to);
+void activate_backward(const ActivationBackward& f, int64_t begin, int64_t end) {
+  const T *x = f.x.as<T>(), *dy = f.dy.as<T>();
+  T* dx = f.dx.as<T>();
   for (int64_t i = begin; i < end; i += kWide) {
     const Wide v = load_up_to(x + i, end - i), d = load_up_to(dy + i, end - i);
     Wide r = activation_gradient(v, d, f.activation);
@@ -149,14 +129,17 @@ void activate_backward(const ActivationOperands& f, int64_t begin, int64_t end) 
   }
 }
 
-void run_activation(const ActivationOperands& f, ThreadTeam& team) {
-  with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.n, kElementsATask, [&](int64_t begin, int64_t end) {
-      if (f.dy == nullptr) {
-        activate<decltype(zero)>(f, begin, end);
-      } else {
-        activate_backward<decltype(zero)>(f, begin, end);
-      }
+void run_forward(const ActivationForward& f, ThreadTeam& team) {
+  with_float_type(f.x.dtype, [&](auto zero) {
+    for_each_range(team, f.x.num_elements(), kElementsATask,
+                   [&](int64_t begin, int64_t end) { activate<decltype(zero)>(f, begin, end); });
+  });
+}
+
+void run_backward(const ActivationBackward& f, ThreadTeam& team) {
+  with_float_type(f.x.dtype, [&](auto zero) {
+    for_each_range(team, f.x.num_elements(), kElementsATask, [&](int64_t begin, int64_t end) {
+      activate_backward<decltype(zero)>(f, begin, end);
     });
   });
 }
@@ -189,19 +172,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ebb {
 
-HWY_EXPORT(run_activation);
+HWY_EXPORT(run_forward);
+HWY_EXPORT(run_backward);
 HWY_EXPORT(run_add);
 
 void ActivationForward::run(const HostLaunch& host) const {
-  const ActivationOperands f{x.dtype, x.num_elements(), y.data,      nullptr,
-                             x.data,  activation,       Write::Store};
-  HWY_DYNAMIC_DISPATCH(run_activation)(f, host.team);
+  HWY_DYNAMIC_DISPATCH(run_forward)(*this, host.team);
 }
 
 void ActivationBackward::run(const HostLaunch& host) const {
-  const ActivationOperands f{x.dtype, x.num_elements(), dx.data, dy.data,
-                             x.data,  activation,       write};
-  HWY_DYNAMIC_DISPATCH(run_activation)(f, host.team);
+  HWY_DYNAMIC_DISPATCH(run_backward)(*this, host.team);
 }
 
 void Add::run(const HostLaunch& host) const { HWY_DYNAMIC_DISPATCH(run_add)(y, a, b, host.team); }

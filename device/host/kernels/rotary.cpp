@@ -11,50 +11,31 @@
 #include "device/host/kernels/simd-inl.h"
 #include "system/thread_team.h"
 
-#ifndef EBB_HOST_KERNELS_ROTARY_ARGUMENTS_
-#define EBB_HOST_KERNELS_ROTARY_ARGUMENTS_
-namespace ebb {
-namespace {
-
-struct RotaryOperands {
-  DType dtype;
-  int64_t num_rows, num_columns, num_heads, half;  // half a head
-  void* x;
-  const float* table;
-  float sine_sign;
-};
-
-}  // namespace
-}  // namespace ebb
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
 template <class T>
-void turn_row(const RotaryOperands& f, int64_t row) {
-  const float* cosines = f.table + row * 2 * f.half;
-  const float* sines = cosines + f.half;
-  const Wide sign = broadcast(f.sine_sign);
-  T* head = static_cast<T*>(f.x) + row * f.num_columns;
-  for (int64_t h = 0; h < f.num_heads; ++h, head += 2 * f.half) {
-    for (int64_t i = 0; i < f.half; i += kWide) {
-      const int64_t left = f.half - i;
+void turn_row(const ApplyRotary& f, int64_t row) {
+  const int64_t half = f.table.columns() / 2;
+  const float *cosines = row_of<float>(f.table, row), *sines = cosines + half;
+  const Wide sign = broadcast(f.direction == RotaryDirection::Forward ? 1.0f : -1.0f);
+  T* head = row_of<T>(f.x, row);
+  for (int64_t h = 0; h < f.num_heads; ++h, head += 2 * half) {
+    for (int64_t i = 0; i < half; i += kWide) {
+      const int64_t left = half - i;
       const Wide c = load_up_to(cosines + i, left), s = load_up_to(sines + i, left) * sign;
-      const Wide a = load_up_to(head + i, left), b = load_up_to(head + f.half + i, left);
+      const Wide a = load_up_to(head + i, left), b = load_up_to(head + half + i, left);
       store_up_to(head + i, a * c - b * s, left);
-      store_up_to(head + f.half + i, b * c + a * s, left);
+      store_up_to(head + half + i, b * c + a * s, left);
     }
   }
 }
 
-void turn(const RotaryOperands& f, ThreadTeam& team) {
-  with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.num_rows, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) turn_row<decltype(zero)>(f, row);
-    });
+void turn(const ApplyRotary& f, ThreadTeam& team) {
+  with_float_type(f.x.dtype, [&](auto zero) {
+    for_each_row(team, f.x.rows(), 16, [&](int64_t row) { turn_row<decltype(zero)>(f, row); });
   });
 }
 
@@ -73,7 +54,7 @@ namespace {
 void fill_row(const RotaryTable& f, int64_t row) {
   const auto half = static_cast<int64_t>(f.frequencies.size());
   const int32_t position = f.positions.as<int32_t>()[row];
-  float* cosines = f.table.as<float>() + row * 2 * half;
+  float* cosines = row_of<float>(f.table, row);
   for (int64_t i = 0; i < half; ++i) {
     const double angle = position * f.frequencies[static_cast<size_t>(i)];
     cosines[i] = static_cast<float>(f.factor * std::cos(angle));
@@ -84,16 +65,11 @@ void fill_row(const RotaryTable& f, int64_t row) {
 }  // namespace
 
 void RotaryTable::run(const HostLaunch& host) const {
-  for_each_range(host.team, table.rows(), 16, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) fill_row(*this, row);
-  });
+  for_each_row(host.team, table.rows(), 16, [&](int64_t row) { fill_row(*this, row); });
 }
 
 void ApplyRotary::run(const HostLaunch& host) const {
-  const float sign = direction == RotaryDirection::Forward ? 1.0f : -1.0f;
-  const RotaryOperands f{x.dtype, x.rows(),          x.columns(), num_heads, table.columns() / 2,
-                         x.data,  table.as<float>(), sign};
-  HWY_DYNAMIC_DISPATCH(turn)(f, host.team);
+  HWY_DYNAMIC_DISPATCH(turn)(*this, host.team);
 }
 
 }  // namespace ebb
