@@ -86,6 +86,8 @@ struct AttentionCached {
   void run(const GpuLaunch& gpu) const;
 };
 
+/// dqkv = the gradient of qkv, from dout, which is like out. out and log_sum_exp are those of the
+/// forward, and `shape` is the same.
 struct AttentionBackward {
   Tensor dqkv, dout, qkv, out, log_sum_exp;
   AttentionShape shape = {};

@@ -8,6 +8,7 @@
 
 namespace ebb {
 
+/// y = activation(x); y and x have one float type and one number of elements.
 struct ActivationForward {
   Tensor y, x;
   Activation activation;
@@ -17,6 +18,7 @@ struct ActivationForward {
   void run(const GpuLaunch& gpu) const;
 };
 
+/// dx = or += dy * activation'(x); all tensors have one float type and one number of elements.
 struct ActivationBackward {
   Tensor dx, dy, x;
   Activation activation;
@@ -36,6 +38,7 @@ struct SwigluForward {
   void run(const GpuLaunch& gpu) const;
 };
 
+/// dx (N, 2F) = or += the gradient of x (N, 2F), from dy (N, F).
 struct SwigluBackward {
   Tensor dx, dy, x;
   Write write;
@@ -45,7 +48,7 @@ struct SwigluBackward {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// y = a + b
+/// y = a + b; all tensors have one float type and one number of elements.
 struct Add {
   Tensor y, a, b;
 
@@ -54,7 +57,7 @@ struct Add {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// y += x
+/// y += x; y and x have float types, which may differ, and one number of elements.
 struct Accumulate {
   Tensor y, x;
 
@@ -63,6 +66,7 @@ struct Accumulate {
   void run(const GpuLaunch& gpu) const;
 };
 
+/// Sets all bytes of y to 0.
 struct FillZero {
   Tensor y;
 

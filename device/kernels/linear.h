@@ -32,7 +32,7 @@ struct LinearActivationForward {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// dx (N, C) = dy (N, OC) w. dx has the type of dy and w, or is fp32.
+/// dx (N, C) = or += dy (N, OC) w (OC, C). dx has the type of dy and w, or is fp32.
 struct LinearBackwardInput {
   Tensor dx, dy, w;
   Write write;
@@ -57,7 +57,7 @@ struct ActivationLinearBackward {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// dw (OC, C) fp32 = dy^T x; dbias (OC) fp32 = column sums of dy, or empty.
+/// dw (OC, C) fp32 = or += dy^T x; dbias (OC) fp32 = or += the column sums of dy (N, OC), or empty.
 struct LinearBackwardWeight {
   Tensor dw, dbias, dy, x;
   Write write;

@@ -15,7 +15,9 @@ struct LayerNormForward {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// dx is stored or added by `dx_write`; dw and db (C) fp32 by `parameter_write`.
+/// dx (N, C) = or += the gradient of x, by `dx_write`; dw and db (C) fp32 = or += the gradients of
+/// w and b, by `parameter_write`. mean and rstd are those of the forward. dx may have the memory of
+/// dy.
 struct LayerNormBackward {
   Tensor dx;
   Write dx_write;
@@ -40,7 +42,8 @@ struct RmsNormForward {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// dx is stored or added by `dx_write`; dw (C) fp32 by `parameter_write`.
+/// dx (N, C) = or += the gradient of x, by `dx_write`; dw (C) fp32 = or += the gradient of w, by
+/// `parameter_write`. rstd is that of the forward. dx may have the memory of dy.
 struct RmsNormBackward {
   Tensor dx;
   Write dx_write;
@@ -67,7 +70,8 @@ struct HeadNormForward {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// In place: `gradient` holds dy and becomes dx. dwq, dwk (D) fp32.
+/// In place: `gradient` holds dy and becomes dx. dwq, dwk (D) fp32 = or += the gradients of wq and
+/// wk, by `parameter_write`.
 struct HeadNormBackward {
   Tensor gradient, dwq, dwk;
   Write parameter_write;
