@@ -1,11 +1,12 @@
 // The part of the tape that a backward closure uses.
 #include "autograd/tape.h"
 #include "device/errors.h"
+#include "device/kernels.h"
 
 namespace ebb {
 
-Kernels& Backward::kernels() const { return tape_.kernels_; }
 Stream& Backward::stream() const { return tape_.compute_; }
+void Backward::submit(const AnyKernel& kernel) const { tape_.submit(kernel); }
 
 Tensor Backward::weight(int i) const {
   EBB_CHECK(uses_[i].weight, "this primitive declared that its backward does not read the weight");
@@ -40,7 +41,7 @@ void Backward::accumulate_gradient(const Variable& input, const Variable& output
     return;
   }
   const Tensor sum = tape_.input_gradient(input).sums;
-  tape_.kernels_.accumulate(tape_.compute_, sum, gradient(output).reshape(sum.shape));
+  submit(Accumulate{sum, gradient(output).reshape(sum.shape)});
 }
 
 }  // namespace ebb

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "autograd/primitives.h"
+#include "device/kernels.h"
 
 namespace ebb {
 namespace {
@@ -74,11 +75,9 @@ class Classifier {
   Tensor logits_memory(int64_t num_classes) const {
     return tape_.scratch({logits_rows_, num_classes}, x_.value.dtype);
   }
-  Kernels& kernels() const { return tape_.kernels(); }
-  Stream& stream() const { return tape_.stream(); }
   void add_weight_gradient(GradientTarget& dw, const Tensor& dbias, const Tensor& logits,
                            const Rows& rows) const {
-    kernels().linear_backward_weight(stream(), dw.sums, dbias, logits, rows.of(x_.value), dw.write);
+    tape_.submit(LinearBackwardWeight{dw.sums, dbias, logits, rows.of(x_.value), dw.write});
     dw.write = Write::Add;
   }
 
@@ -118,16 +117,16 @@ void Classifier::run_at_once() {
   }
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
-    kernels().linear_forward(stream(), logits, rows.of(x_.value), w, b);
+    tape_.submit(LinearForward{logits, rows.of(x_.value), w, b});
     tape_.store_logits(num_rows_, rows.first, 0, logits);
     if (!tape_.requests_loss()) return;
-    kernels().cross_entropy(
-        stream(), rows.vector_of(losses), logits, rows.vector_of(targets_),
-        tape_.training() ? std::optional(tape_.loss_gradient_scale()) : std::nullopt);
+    tape_.submit(
+        CrossEntropy{rows.vector_of(losses), logits, rows.vector_of(targets_),
+                     tape_.training() ? std::optional(tape_.loss_gradient_scale()) : std::nullopt});
     if (!tape_.training()) return;
     add_weight_gradient(*dw, dbias, logits, rows);
     if (!dx) return;
-    kernels().linear_backward_input(stream(), rows.of(dx->sums), logits, w, dx->write);
+    tape_.submit(LinearBackwardInput{rows.of(dx->sums), logits, w, dx->write});
   });
   if (tape_.requests_loss()) tape_.add_losses(losses.reshape({num_rows_}));
   tape_.end_call();
@@ -149,12 +148,14 @@ void Classifier::add_statistics(int64_t i) {
   const Tensor memory = logits_memory(classes.count);
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
-    kernels().linear_forward(stream(), logits, rows.of(x_.value), tape_.weight(0), bias());
+    tape_.submit(LinearForward{logits, rows.of(x_.value), tape_.weight(0), bias()});
     tape_.store_logits(num_rows_, rows.first, classes.first, logits);
     if (!tape_.requests_loss()) return;
-    kernels().cross_entropy_statistics(stream(), rows.vector_of(losses), rows.of(statistics_.value),
-                                       logits, rows.vector_of(targets_),
-                                       {classes.first, vocabulary_});
+    tape_.submit(CrossEntropyStatistics{rows.vector_of(losses),
+                                        rows.of(statistics_.value),
+                                        logits,
+                                        rows.vector_of(targets_),
+                                        {classes.first, vocabulary_}});
   });
   if (i + 1 == num_slices() && tape_.requests_loss()) {
     tape_.add_losses(losses.reshape({num_rows_}));
@@ -180,13 +181,15 @@ void Classifier::add_gradients(int64_t i) {
   const Tensor dbias = bias_sums();
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
-    kernels().linear_forward(stream(), logits, rows.of(x_.value), w, b);
-    kernels().cross_entropy_gradient(stream(), logits, rows.of(statistics_.value),
-                                     rows.vector_of(targets_), {classes.first, vocabulary_},
-                                     tape_.loss_gradient_scale());
+    tape_.submit(LinearForward{logits, rows.of(x_.value), w, b});
+    tape_.submit(CrossEntropyGradient{logits,
+                                      rows.of(statistics_.value),
+                                      rows.vector_of(targets_),
+                                      {classes.first, vocabulary_},
+                                      tape_.loss_gradient_scale()});
     add_weight_gradient(dw, dbias, logits, rows);
     if (!dx_) return;
-    kernels().linear_backward_input(stream(), rows.of(dx_->sums), logits, w, dx_->write);
+    tape_.submit(LinearBackwardInput{rows.of(dx_->sums), logits, w, dx_->write});
   });
   if (dx_) dx_->write = Write::Add;
   if (i == 0 && dx_) end_input_gradient();
@@ -208,8 +211,8 @@ void Classifier::end_input_gradient() {
   const GradientTarget dx = tape_.input_gradient(x_);
   const bool is_first = dx.write == Write::Store;
   const Tensor rounded = is_first ? dx.sums : tape_.scratch(x_.value.shape, x_.value.dtype);
-  kernels().round_gradient(stream(), rounded, dx_sums_.value, {}, {});
-  if (!is_first) kernels().accumulate(stream(), dx.sums, rounded);
+  tape_.submit(RoundGradient{rounded, dx_sums_.value, {}, {}});
+  if (!is_first) tape_.submit(Accumulate{dx.sums, rounded});
   tape_.release(dx_sums_);
 }
 

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "chunk/layout.h"
-#include "device/kernels.h"
+#include "device/kernel_arguments.h"
 #include "device/tensor.h"
 
 namespace ebb {

@@ -1,5 +1,7 @@
 #include "autograd/primitives.h"
 
+#include "device/kernels.h"
+
 namespace ebb {
 namespace {
 
@@ -30,7 +32,7 @@ Tensor begin_linear(Tape& tape, ParameterId weight, std::optional<ParameterId> b
 void linear_backward_weight(const Backward& b, const Tensor& dy, const Tensor& x, bool has_bias) {
   const GradientTarget dw = b.weight_gradient(0);
   const Tensor dbias = has_bias ? b.weight_gradient(1).sums : Tensor{};
-  b.kernels().linear_backward_weight(b.stream(), dw.sums, dbias, dy, x, dw.write);
+  b.submit(LinearBackwardWeight{dw.sums, dbias, dy, x, dw.write});
 }
 
 /// Closes the call of a linear layer: y is computed from x.
@@ -40,7 +42,7 @@ void end_linear(Tape& tape, const Variable& y, const Variable& x, bool has_bias)
     linear_backward_weight(b, dy, x.value, has_bias);
     if (!x.has_gradient()) return;
     const GradientTarget dx = b.input_gradient(x);
-    b.kernels().linear_backward_input(b.stream(), dx.sums, dy, b.weight(0), dx.write);
+    b.submit(LinearBackwardInput{dx.sums, dy, b.weight(0), dx.write});
   });
 }
 
@@ -50,7 +52,7 @@ Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<Parame
   const Tensor bias_value = begin_linear(tape, weight, bias, x.has_gradient());
   const Tensor w = tape.weight(0);
   const Variable y = tape.output(with_columns(x.value.shape, w.dim(0)), x.value.dtype);
-  tape.kernels().linear_forward(tape.stream(), y.value, x.value, w, bias_value);
+  tape.submit(LinearForward{y.value, x.value, w, bias_value});
   end_linear(tape, y, x, bias.has_value());
   return y;
 }
@@ -62,8 +64,7 @@ Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
   const Shape shape = with_columns(x.value.shape, w.dim(0));
   const Variable before = tape.output(shape, x.value.dtype);
   const Tensor y = tape.output(shape, x.value.dtype).value;
-  tape.kernels().linear_activation_forward(tape.stream(), y, before.value, x.value, w, bias_value,
-                                           kind);
+  tape.submit(LinearActivationForward{y, before.value, x.value, w, bias_value, kind});
   end_linear(tape, before, x, bias.has_value());
   return {before, y, kind};
 }
@@ -73,14 +74,13 @@ Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
   const Tensor bias_value = begin_linear(tape, weight, bias, true);
   const Tensor w = tape.weight(0);
   const Variable y = tape.output(with_columns(x.value.shape, w.dim(0)), x.value.dtype);
-  tape.kernels().linear_forward(tape.stream(), y.value, x.value, w, bias_value);
+  tape.submit(LinearForward{y.value, x.value, w, bias_value});
   tape.end_call([x, y, has_bias = bias.has_value()](const Backward& b) {
     const Tensor dy = b.gradient(y);
     linear_backward_weight(b, dy, x.value, has_bias);
     const GradientTarget dbefore = b.input_gradient(x.before);
     EBB_CHECK(dbefore.write == Write::Store, "only one linear layer may take an activation");
-    b.kernels().activation_linear_backward(b.stream(), dbefore.sums, dy, b.weight(0),
-                                           x.before.value, x.kind);
+    b.submit(ActivationLinearBackward{dbefore.sums, dy, b.weight(0), x.before.value, x.kind});
   });
   return y;
 }
@@ -90,16 +90,16 @@ Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias
   const Variable y = tape.output(x.value.shape, x.value.dtype);
   const Variable mean = tape.output({x.value.rows()}, DType::F32);
   const Variable rstd = tape.output({x.value.rows()}, DType::F32);
-  tape.kernels().layer_norm_forward(tape.stream(), y.value, mean.value, rstd.value, x.value,
-                                    tape.weight(0), tape.weight(1), epsilon);
+  tape.submit(LayerNormForward{y.value, mean.value, rstd.value, x.value, tape.weight(0),
+                               tape.weight(1), epsilon});
   tape.end_call([x, y, mean = mean.value, rstd = rstd.value](const Backward& b) {
     const GradientTarget dw = b.weight_gradient(0);
     const GradientTarget db = b.weight_gradient(1);
     const GradientTarget dx = x.has_gradient()
                                   ? b.input_gradient(x)
                                   : GradientTarget{b.scratch(x.value.shape, x.value.dtype)};
-    b.kernels().layer_norm_backward(b.stream(), dx.sums, dx.write, dw.sums, db.sums, dw.write,
-                                    b.gradient(y), x.value, b.weight(0), mean, rstd);
+    b.submit(LayerNormBackward{dx.sums, dx.write, dw.sums, db.sums, dw.write, b.gradient(y),
+                               x.value, b.weight(0), mean, rstd});
   });
   return y;
 }
@@ -108,15 +108,14 @@ Variable rms_norm(Tape& tape, Variable x, ParameterId weight, float epsilon) {
   tape.begin_call("rms_norm", {{weight, true}});
   const Variable y = tape.output(x.value.shape, x.value.dtype);
   const Variable rstd = tape.output({x.value.rows()}, DType::F32);
-  tape.kernels().rms_norm_forward(tape.stream(), y.value, rstd.value, x.value, tape.weight(0),
-                                  epsilon);
+  tape.submit(RmsNormForward{y.value, rstd.value, x.value, tape.weight(0), epsilon});
   tape.end_call([x, y, rstd = rstd.value](const Backward& b) {
     const GradientTarget dw = b.weight_gradient(0);
     const GradientTarget dx = x.has_gradient()
                                   ? b.input_gradient(x)
                                   : GradientTarget{b.scratch(x.value.shape, x.value.dtype)};
-    b.kernels().rms_norm_backward(b.stream(), dx.sums, dx.write, dw.sums, dw.write, b.gradient(y),
-                                  x.value, b.weight(0), rstd);
+    b.submit(RmsNormBackward{dx.sums, dx.write, dw.sums, dw.write, b.gradient(y), x.value,
+                             b.weight(0), rstd});
   });
   return y;
 }
@@ -126,12 +125,12 @@ Variable head_norm(Tape& tape, Variable qkv, ParameterId query_weight, Parameter
   tape.begin_call("head_norm", {{query_weight, true}, {key_weight, true}});
   const Variable y = tape.output(qkv.value.shape, qkv.value.dtype);
   const Variable rstd = tape.output({qkv.value.rows(), heads.queries + heads.keys}, DType::F32);
-  tape.kernels().head_norm_forward(tape.stream(), y.value, rstd.value, qkv.value, tape.weight(0),
-                                   tape.weight(1), heads, epsilon);
+  tape.submit(HeadNormForward{y.value, rstd.value, qkv.value, tape.weight(0), tape.weight(1), heads,
+                              epsilon});
   tape.end_call([qkv, y, rstd = rstd.value, heads](const Backward& b) {
     const GradientTarget dwq = b.weight_gradient(0), dwk = b.weight_gradient(1);
-    b.kernels().head_norm_backward(b.stream(), b.own_gradient(y), dwq.sums, dwk.sums, dwq.write,
-                                   qkv.value, b.weight(0), b.weight(1), rstd, heads);
+    b.submit(HeadNormBackward{b.own_gradient(y), dwq.sums, dwk.sums, dwq.write, qkv.value,
+                              b.weight(0), b.weight(1), rstd, heads});
     b.accumulate_gradient(qkv, y);
   });
   return y;
@@ -142,7 +141,7 @@ Variable rotary_table(Tape& tape, Tensor positions, std::span<const double> freq
   tape.begin_call("rotary_table", {});
   const int64_t columns = 2 * static_cast<int64_t>(frequencies.size());
   const Variable table = tape.output({positions.num_elements(), columns}, DType::F32);
-  tape.kernels().rotary_table(tape.stream(), table.value, positions, frequencies, factor);
+  tape.submit(RotaryTable{table.value, positions, frequencies, factor});
   tape.end_call();
   return table;
 }
@@ -150,9 +149,9 @@ Variable rotary_table(Tape& tape, Tensor positions, std::span<const double> freq
 Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads) {
   tape.begin_call("rotary", {});
   const Variable y = tape.output_in_place(x);
-  tape.kernels().rotary(tape.stream(), y.value, table, num_heads, RotaryDirection::Forward);
+  tape.submit(ApplyRotary{y.value, table, num_heads, RotaryDirection::Forward});
   tape.end_call([x, y, table, num_heads](const Backward& b) {
-    b.kernels().rotary(b.stream(), b.own_gradient(y), table, num_heads, RotaryDirection::Backward);
+    b.submit(ApplyRotary{b.own_gradient(y), table, num_heads, RotaryDirection::Backward});
     b.accumulate_gradient(x, y);
   });
   return y;
@@ -161,11 +160,11 @@ Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads) {
 Variable swiglu(Tape& tape, Variable x) {
   tape.begin_call("swiglu", {});
   const Variable y = tape.output(with_columns(x.value.shape, x.value.columns() / 2), x.value.dtype);
-  tape.kernels().swiglu_forward(tape.stream(), y.value, x.value);
+  tape.submit(SwigluForward{y.value, x.value});
   tape.end_call([x, y](const Backward& b) {
     if (!x.has_gradient()) return;
     const GradientTarget dx = b.input_gradient(x);
-    b.kernels().swiglu_backward(b.stream(), dx.sums, b.gradient(y), x.value, dx.write);
+    b.submit(SwigluBackward{dx.sums, b.gradient(y), x.value, dx.write});
   });
   return y;
 }
@@ -173,11 +172,11 @@ Variable swiglu(Tape& tape, Variable x) {
 Variable activation(Tape& tape, Variable x, Activation kind) {
   tape.begin_call("activation", {});
   const Variable y = tape.output(x.value.shape, x.value.dtype);
-  tape.kernels().activation_forward(tape.stream(), y.value, x.value, kind);
+  tape.submit(ActivationForward{y.value, x.value, kind});
   tape.end_call([x, y, kind](const Backward& b) {
     if (!x.has_gradient()) return;
     const GradientTarget dx = b.input_gradient(x);
-    b.kernels().activation_backward(b.stream(), dx.sums, b.gradient(y), x.value, kind, dx.write);
+    b.submit(ActivationBackward{dx.sums, b.gradient(y), x.value, kind, dx.write});
   });
   return y;
 }
@@ -185,7 +184,7 @@ Variable activation(Tape& tape, Variable x, Activation kind) {
 Variable add(Tape& tape, Variable a, Variable b) {
   tape.begin_call("add", {});
   const Variable y = tape.output(a.value.shape, a.value.dtype);
-  tape.kernels().add(tape.stream(), y.value, a.value, b.value);
+  tape.submit(Add{y.value, a.value, b.value});
   tape.end_call([a, b, y](const Backward& back) {
     back.accumulate_gradient(b, y);
     back.accumulate_gradient(a, y);
@@ -198,9 +197,9 @@ Variable dropout(Tape& tape, Variable x, uint32_t site) {
   if (!drop) return x;
   tape.begin_call("dropout", {});
   const Variable y = tape.output_in_place(x);
-  tape.kernels().dropout(tape.stream(), y.value, drop);
+  tape.submit(ApplyDropout{y.value, drop});
   tape.end_call([x, y, drop](const Backward& b) {
-    b.kernels().dropout(b.stream(), b.own_gradient(y), drop);
+    b.submit(ApplyDropout{b.own_gradient(y), drop});
     b.accumulate_gradient(x, y);
   });
   return y;
@@ -210,14 +209,13 @@ Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte,
                    int64_t channels, DType type) {
   tape.begin_call("embedding", {{wte, false}, {wpe, false}});
   const Variable y = tape.output({tokens.dim(0), tokens.dim(1), channels}, type);
-  tape.kernels().embedding_forward(tape.stream(), y.value, tokens, positions, tape.weight(0),
-                                   tape.weight(1));
+  tape.submit(EmbeddingForward{y.value, tokens, positions, tape.weight(0), tape.weight(1)});
   tape.end_call([tokens, positions, y](const Backward& b) {
     const Tensor dy = b.gradient(y);
     const GradientTarget dwte = b.weight_gradient(0);
-    b.kernels().embedding_backward(b.stream(), dwte.sums, dy, tokens, dwte.write);
+    b.submit(EmbeddingBackward{dwte.sums, dy, tokens, dwte.write});
     const GradientTarget dwpe = b.weight_gradient(1);
-    b.kernels().embedding_backward(b.stream(), dwpe.sums, dy, positions, dwpe.write);
+    b.submit(EmbeddingBackward{dwpe.sums, dy, positions, dwpe.write});
   });
   return y;
 }
@@ -225,10 +223,10 @@ Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte,
 Variable embedding(Tape& tape, Tensor tokens, ParameterId table, int64_t channels, DType type) {
   tape.begin_call("embedding", {{table, false}});
   const Variable y = tape.output({tokens.dim(0), tokens.dim(1), channels}, type);
-  tape.kernels().embedding_forward(tape.stream(), y.value, tokens, {}, tape.weight(0), {});
+  tape.submit(EmbeddingForward{y.value, tokens, {}, tape.weight(0), {}});
   tape.end_call([tokens, y](const Backward& b) {
     const GradientTarget dtable = b.weight_gradient(0);
-    b.kernels().embedding_backward(b.stream(), dtable.sums, b.gradient(y), tokens, dtable.write);
+    b.submit(EmbeddingBackward{dtable.sums, b.gradient(y), tokens, dtable.write});
   });
   return y;
 }
@@ -239,12 +237,12 @@ Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape) {
   const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
   const Variable out = tape.output({batch, length, shape.num_heads * head_size}, qkv.value.dtype);
   const Variable log_sum_exp = tape.output({batch, shape.num_heads, length}, DType::F32);
-  tape.kernels().attention_forward(tape.stream(), out.value, log_sum_exp.value, qkv.value, shape);
+  tape.submit(AttentionForward{out.value, log_sum_exp.value, qkv.value, shape});
   tape.end_call([qkv, out, log_sum_exp = log_sum_exp.value, shape](const Backward& b) {
     const GradientTarget dqkv = b.input_gradient(qkv);
     EBB_CHECK(dqkv.write == Write::Store, "attention must be the only user of its projections");
-    b.kernels().attention_backward(b.stream(), dqkv.sums, b.gradient(out), qkv.value, out.value,
-                                   log_sum_exp, shape);
+    b.submit(
+        AttentionBackward{dqkv.sums, b.gradient(out), qkv.value, out.value, log_sum_exp, shape});
   });
   return out;
 }
@@ -256,7 +254,7 @@ Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor
   tape.begin_call("attention", {});
   const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
   const Variable out = tape.output({batch, length, shape.num_heads * head_size}, qkv.value.dtype);
-  tape.kernels().attention_cached(tape.stream(), out.value, qkv.value, cache, positions, shape);
+  tape.submit(AttentionCached{out.value, qkv.value, cache, positions, shape});
   tape.end_call();
   return out;
 }
@@ -272,12 +270,11 @@ void cross_entropy(Tape& tape, Variable logits, Tensor targets) {
     EBB_CHECK(gradient.write == Write::Store, "logits go into one loss only");
     tape.stream().copy(gradient.sums.data, logits.value.data, logits.value.bytes(),
                        CopyKind::Within);
-    tape.kernels().cross_entropy(tape.stream(), losses, gradient.sums, targets,
-                                 tape.loss_gradient_scale());
+    tape.submit(CrossEntropy{losses, gradient.sums, targets, tape.loss_gradient_scale()});
   } else {
     const Tensor copy = tape.scratch(logits.value.shape, logits.value.dtype);
     tape.stream().copy(copy.data, logits.value.data, copy.bytes(), CopyKind::Within);
-    tape.kernels().cross_entropy(tape.stream(), losses, copy, targets, std::nullopt);
+    tape.submit(CrossEntropy{losses, copy, targets, std::nullopt});
   }
   tape.add_losses(losses);
   tape.end_call();

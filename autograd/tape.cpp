@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "device/errors.h"
+#include "device/kernels.h"
 
 namespace ebb {
 
@@ -15,6 +16,8 @@ std::string_view name_of(Phase phase) {
 
 Tape::Tape(Device& device, Stream& compute, Hooks& hooks, Arena& arena)
     : kernels_(device.kernels()), compute_(compute), hooks_(hooks), arena_(arena) {}
+
+void Tape::submit(const AnyKernel& kernel) { kernels_.submit(compute_, kernel); }
 
 Tensor Tape::tensor_at(size_t offset, Shape shape, DType type) const {
   return {arena_.base() + offset, type, shape};

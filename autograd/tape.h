@@ -25,9 +25,12 @@
 #include "autograd/hooks.h"
 #include "device/device.h"
 #include "device/inline_function.h"
-#include "device/kernels.h"
+#include "device/kernel_arguments.h"
 
 namespace ebb {
+
+struct AnyKernel;  // device/kernels.h
+class Kernels;
 
 /// A value on the tape. Inputs have id -1 and no gradient.
 struct Variable {
@@ -52,8 +55,9 @@ class Tape;
 class Backward {
  public:
   Backward(Tape& tape, std::span<const ParameterUse> uses) : tape_(tape), uses_(uses) {}
-  Kernels& kernels() const;
   Stream& stream() const;
+  /// Submits one of Ebb's kernels to stream().
+  void submit(const AnyKernel& kernel) const;
   /// The weight of the primitive's i-th WeightUse.
   Tensor weight(int i) const;
   /// Where to add the gradient of the i-th WeightUse.
@@ -115,8 +119,9 @@ class Tape {
   Tape(Device& device, Stream& compute, Hooks& hooks, Arena& arena);
 
   // For models and primitives.
-  Kernels& kernels() { return kernels_; }
   Stream& stream() { return compute_; }
+  /// Submits one of Ebb's kernels to stream().
+  void submit(const AnyKernel& kernel);
   bool training() const { return options_.training; }
 
   /// Opens a call. Its weights are readable through weight() until end_call().

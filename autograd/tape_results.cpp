@@ -3,6 +3,7 @@
 
 #include "autograd/tape.h"
 #include "device/errors.h"
+#include "device/kernels.h"
 
 namespace ebb {
 
@@ -39,7 +40,7 @@ void Tape::add_losses(Tensor losses) {
                   losses.bytes(), CopyKind::Store);
     num_losses_stored_ += losses.num_elements();
   }
-  kernels_.sum(compute_, loss_total_, losses, loss_write_);
+  submit(Sum{loss_total_, losses, loss_write_});
   loss_write_ = Write::Add;
 }
 

@@ -73,11 +73,11 @@ class Linear {
 
   void run(ForwardSpec pass, HostKernels& kernels) const {
     if (pass == ForwardSpec::Forward) {
-      kernels->linear_forward(kernels.stream, y_, x_, w_, {});
+      kernels->submit(kernels.stream, LinearForward{y_, x_, w_, {}});
     } else if (pass == ForwardSpec::InputGradient) {
-      kernels->linear_backward_input(kernels.stream, dx_, dy_, w_, Write::Store);
+      kernels->submit(kernels.stream, LinearBackwardInput{dx_, dy_, w_, Write::Store});
     } else {
-      kernels->linear_backward_weight(kernels.stream, dw_, {}, dy_, x_, Write::Store);
+      kernels->submit(kernels.stream, LinearBackwardWeight{dw_, {}, dy_, x_, Write::Store});
     }
   }
   void run_eigen(ForwardSpec pass) const {

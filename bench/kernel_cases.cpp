@@ -78,10 +78,11 @@ Attention::Attention(HostKernels& kernels, DType dtype, int64_t batch, int64_t t
       log_sum_exp_(DType::F32, {batch, heads, tokens}) {
   const AttentionShape shape{.num_heads = heads};
   const auto forward = [this, &kernels, shape] {
-    kernels->attention_forward(kernels.stream, out_, log_sum_exp_, qkv_, shape);
+    kernels->submit(kernels.stream, AttentionForward{out_, log_sum_exp_, qkv_, shape});
   };
   const auto backward = [this, &kernels, shape] {
-    kernels->attention_backward(kernels.stream, dqkv_, dout_, qkv_, out_, log_sum_exp_, shape);
+    kernels->submit(kernels.stream,
+                    AttentionBackward{dqkv_, dout_, qkv_, out_, log_sum_exp_, shape});
   };
   forward();
   cases_.push_back({.run = forward, .check = [this, forward] {
@@ -173,11 +174,11 @@ LayerNorm::LayerNorm(HostKernels& kernels, DType dtype, int64_t rows, int64_t co
       dw_(DType::F32, {columns}),
       db_(DType::F32, {columns}) {
   const auto forward = [this, &kernels] {
-    kernels->layer_norm_forward(kernels.stream, y_, mean_, rstd_, x_, w_, b_, kEpsilon);
+    kernels->submit(kernels.stream, LayerNormForward{y_, mean_, rstd_, x_, w_, b_, kEpsilon});
   };
   const auto backward = [this, &kernels](Write write) {
-    kernels->layer_norm_backward(kernels.stream, dx_, write, dw_, db_, Write::Store, dy_, x_, w_,
-                                 mean_, rstd_);
+    kernels->submit(kernels.stream, LayerNormBackward{dx_, write, dw_, db_, Write::Store, dy_, x_,
+                                                      w_, mean_, rstd_});
   };
   forward();
   cases_.push_back({.reads = {&x_}, .write = &y_, .run = forward, .check = [this, forward] {
@@ -267,22 +268,27 @@ Elementwise::Elementwise(HostKernels& kernels, DType dtype, int64_t rows, int64_
   constexpr Activation kGelu = Activation::GeluTanh;
   add_case(
       kNames[0], {&x_},
-      [this, &kernels] { kernels->activation_forward(kernels.stream, y_, x_, kGelu); },
+      [this, &kernels] {
+        kernels->submit(kernels.stream, ActivationForward{y_, x_, kGelu});
+      },
       [this](int64_t i) { return gelu(x_[i]); });
   add_case(
       kNames[1], {&x_, &dy_},
       [this, &kernels] {
-        kernels->activation_backward(kernels.stream, y_, dy_, x_, kGelu, Write::Store);
+        kernels->submit(kernels.stream, ActivationBackward{y_, dy_, x_, kGelu, Write::Store});
       },
       [this](int64_t i) { return gelu_slope(x_[i]) * dy_[i]; });
   add_case(
-      kNames[2], {&x_, &dy_}, [this, &kernels] { kernels->add(kernels.stream, y_, x_, dy_); },
+      kNames[2], {&x_, &dy_},
+      [this, &kernels] {
+        kernels->submit(kernels.stream, Add{y_, x_, dy_});
+      },
       [this](int64_t i) { return x_[i] + dy_[i]; });
 }
 
 Accumulate::Accumulate(HostKernels& kernels, int64_t n)
     : x_(DType::F32, {n}, 1), y_(DType::F32, {n}) {
-  const auto run = [this, &kernels] { kernels->accumulate(kernels.stream, y_, x_); };
+  const auto run = [this, &kernels] { kernels->submit(kernels.stream, ebb::Accumulate{y_, x_}); };
   cases_.push_back({.reads = {&x_, &y_}, .write = &y_, .run = run, .check = [this, run] {
                       const std::vector<float> before(y_.tensor().as<float>(),
                                                       y_.tensor().as<float>() + y_.num_words());
@@ -303,7 +309,7 @@ CrossEntropy::CrossEntropy(HostKernels& kernels, DType dtype, int64_t rows, int6
       losses_(DType::F32, {rows}),
       targets_(rows, classes) {
   const auto run = [this, &kernels] {
-    kernels->cross_entropy(kernels.stream, losses_, logits_, targets_, kGradientScale);
+    kernels->submit(kernels.stream, ebb::CrossEntropy{losses_, logits_, targets_, kGradientScale});
   };
   const auto check = [this, run] {
     std::vector<double> logits(static_cast<size_t>(classes_));
@@ -336,10 +342,10 @@ Embedding::Embedding(HostKernels& kernels, DType dtype, int64_t rows)
   const int32_t* const tokens = tokens_.tensor().as<int32_t>();
   const int32_t* const places = places_.tensor().as<int32_t>();
   const auto forward = [this, &kernels] {
-    kernels->embedding_forward(kernels.stream, y_, tokens_, places_, table_, positions_);
+    kernels->submit(kernels.stream, EmbeddingForward{y_, tokens_, places_, table_, positions_});
   };
   const auto backward = [this, &kernels] {
-    kernels->embedding_backward(kernels.stream, dtable_, y_, tokens_, Write::Store);
+    kernels->submit(kernels.stream, EmbeddingBackward{dtable_, y_, tokens_, Write::Store});
   };
   forward();
   cases_.push_back({.reads = {&positions_}, .write = &y_, .run = forward, .check = [=, this] {

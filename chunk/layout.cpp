@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "device/kernels.h"
+#include "device/kernel_arguments.h"
 
 namespace ebb {
 namespace {

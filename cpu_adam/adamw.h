@@ -32,7 +32,7 @@
 
 #include "device/adamw_options.h"
 #include "device/dtype.h"
-#include "device/kernels.h"
+#include "device/kernel_arguments.h"
 #include "device/planes.h"
 #include "device/update_sizes.h"
 #include "system/thread_team.h"

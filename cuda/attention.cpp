@@ -1,7 +1,10 @@
 #include "cuda/attention.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+
+#include "cuda/kernels/gpu_launch.h"
 
 namespace ebb {
 namespace {
@@ -22,8 +25,8 @@ int64_t greatest_divisor(int64_t n, int64_t most) {
   return divisor;
 }
 
-BackwardPart sized(const cuda::AttentionLaunch& f, const AttentionPart& part) {
-  const int64_t group = f.group();
+BackwardPart sized(const AttentionOperands& f, const AttentionPart& part) {
+  const int64_t group = f.group_size();
   const auto rows = static_cast<size_t>(part.num_rows * part.num_kv_heads * group * f.num_tokens);
   // The gradients of scores, and those of keys and values for each head of queries, before they are
   // added.
@@ -36,18 +39,18 @@ BackwardPart sized(const cuda::AttentionLaunch& f, const AttentionPart& part) {
 
 }  // namespace
 
-bool is_library_attention(const cuda::AttentionLaunch& f) {
+bool is_library_attention(const AttentionOperands& f) {
   return f.dtype != DType::F32 && f.document_starts == nullptr && f.dropout.probability == 0.0f &&
          f.head_size % 8 == 0 && is_aligned(f.qkv) && is_aligned(f.out) &&
          is_aligned(f.log_sum_exp) && is_aligned(f.dout) && is_aligned(f.dqkv);
 }
 
-std::optional<BackwardPart> first_backward_part(const cuda::AttentionLaunch& f) {
+std::optional<BackwardPart> first_backward_part(const AttentionOperands& f) {
   if (!is_library_attention(f) || f.num_tokens % kTile != 0 || f.batch * f.num_tokens == 0) {
     return std::nullopt;
   }
   const auto head_bytes =
-      static_cast<size_t>(f.num_tokens * f.num_tokens * f.group()) * size_of(f.dtype);
+      static_cast<size_t>(f.num_tokens * f.num_tokens * f.group_size()) * size_of(f.dtype);
   const auto num_kv_heads = static_cast<int64_t>(kMostScoreBytes / head_bytes);
   if (num_kv_heads == 0) return std::nullopt;
   if (num_kv_heads < f.num_kv_heads) {
@@ -62,7 +65,7 @@ Attention::Attention(std::unique_ptr<AttentionLibrary> library)
     : library_(std::move(library)),
       counted_(library_ ? AttentionKernels::Cudnn : AttentionKernels::Ebb) {}
 
-void Attention::forward(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace,
+void Attention::forward(cudaStream_t stream, const AttentionOperands& f, std::byte* workspace,
                         DataError* error) {
   if (library_ && is_library_attention(f) && library_->can_attend(f, kAttentionWorkspaceBytes)) {
     return library_->forward(stream, f, {workspace, kAttentionWorkspaceBytes});
@@ -71,26 +74,26 @@ void Attention::forward(cudaStream_t stream, const cuda::AttentionLaunch& f, std
   cuda::attention_forward(stream, f);
 }
 
-void Attention::backward(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace,
+void Attention::backward(cudaStream_t stream, const AttentionOperands& f, std::byte* workspace,
                          DataError* error) {
   if (library_ && submit_to_library(stream, f, workspace)) return;
-  cuda::AttentionLaunch with_inner = f;
+  AttentionOperands with_inner = f;
   with_inner.inner = reinterpret_cast<float*>(workspace);
   cuda::check_documents(stream, f, error);
   cuda::attention_backward(stream, with_inner);
 }
 
-size_t Attention::backward_workspace_bytes(const cuda::AttentionLaunch& f) const {
+size_t Attention::backward_workspace_bytes(const AttentionOperands& f) const {
   const size_t ours = static_cast<size_t>(f.batch * f.num_heads * f.num_tokens) * sizeof(float);
   const auto part = counted_ == AttentionKernels::Ebb ? std::nullopt : first_backward_part(f);
   return std::max(ours, part ? part->inner_bytes + part->workspace_bytes : 0);
 }
 
-bool Attention::submit_to_library(cudaStream_t stream, const cuda::AttentionLaunch& f,
+bool Attention::submit_to_library(cudaStream_t stream, const AttentionOperands& f,
                                   std::byte* workspace) {
   const auto first = first_backward_part(f);
   if (!first || !library_->can_differentiate(f, first->part, first->workspace_bytes)) return false;
-  cuda::AttentionLaunch with_inner = f;
+  AttentionOperands with_inner = f;
   with_inner.inner = reinterpret_cast<float*>(workspace);
   const std::span<std::byte> rest = {workspace + first->inner_bytes, first->workspace_bytes};
   for (AttentionPart part = first->part; part.row < f.batch; part.row += part.num_rows) {
@@ -99,6 +102,43 @@ bool Attention::submit_to_library(cudaStream_t stream, const cuda::AttentionLaun
     }
   }
   return true;
+}
+
+namespace {
+
+void check_head_size(const AttentionOperands& f) {
+  EBB_CHECK(f.head_size <= cuda::kLargestHead,
+            "attention: heads of " + std::to_string(f.head_size) +
+                " channels; the CUDA backend has kernels for up to " +
+                std::to_string(cuda::kLargestHead) + ", take more heads or `device` host");
+}
+
+}  // namespace
+
+size_t AttentionForward::workspace_bytes(const GpuLaunch&) const {
+  check_head_size(operands());
+  return kAttentionWorkspaceBytes;
+}
+
+void AttentionForward::run(const GpuLaunch& gpu) const {
+  gpu.attention->forward(gpu.stream, operands(), gpu.scratch<std::byte>(kAttentionWorkspaceBytes),
+                         gpu.data_error);
+}
+
+/// The GPU's AttentionCached::run() is in cuda/kernels/attention_cached.cu.
+size_t AttentionCached::workspace_bytes(const GpuLaunch&) const {
+  check_head_size(operands());
+  return 0;
+}
+
+size_t AttentionBackward::workspace_bytes(const GpuLaunch& gpu) const {
+  check_head_size(operands());
+  return gpu.attention->backward_workspace_bytes(operands());
+}
+
+void AttentionBackward::run(const GpuLaunch& gpu) const {
+  gpu.attention->backward(gpu.stream, operands(), gpu.scratch<std::byte>(workspace_bytes(gpu)),
+                          gpu.data_error);
 }
 
 }  // namespace ebb

@@ -19,7 +19,7 @@ inline constexpr size_t kAttentionWorkspaceBytes = size_t{4} << 10;
 
 /// Can a library compute this attention at all? It cannot if there are documents or dropout, or if
 /// the type is fp32.
-bool is_library_attention(const cuda::AttentionLaunch& f);
+bool is_library_attention(const AttentionOperands& f);
 
 /// One part of a backward that a library computes in parts, and the memory that the part needs.
 struct BackwardPart {
@@ -30,7 +30,7 @@ struct BackwardPart {
 /// Returns the first part of the backward; all parts have this size. Returns nullopt if no library
 /// can compute `f`, if the number of tokens is 0 or not a multiple of the library's tile, or if one
 /// head of keys alone needs more memory than a part may use.
-std::optional<BackwardPart> first_backward_part(const cuda::AttentionLaunch& f);
+std::optional<BackwardPart> first_backward_part(const AttentionOperands& f);
 
 class Attention {
  public:
@@ -41,17 +41,17 @@ class Attention {
 
   /// Submits the forward. `workspace`: kAttentionWorkspaceBytes. An invalid document start is
   /// recorded in `error`. Throws DeviceError.
-  void forward(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace,
+  void forward(cudaStream_t stream, const AttentionOperands& f, std::byte* workspace,
                DataError* error);
   /// Submits the backward. `workspace`: backward_workspace_bytes(f). Errors: as forward().
-  void backward(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace,
+  void backward(cudaStream_t stream, const AttentionOperands& f, std::byte* workspace,
                 DataError* error);
-  [[nodiscard]] size_t backward_workspace_bytes(const cuda::AttentionLaunch& f) const;
+  [[nodiscard]] size_t backward_workspace_bytes(const AttentionOperands& f) const;
 
  private:
   /// Submits the forward to the library. Returns false, and submits nothing, if the library has no
   /// kernel for it.
-  bool submit_to_library(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace);
+  bool submit_to_library(cudaStream_t stream, const AttentionOperands& f, std::byte* workspace);
 
   const std::unique_ptr<AttentionLibrary> library_;
   const AttentionKernels counted_;

@@ -13,7 +13,7 @@
 #include <span>
 #include <string>
 
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 
 namespace ebb {
 
@@ -27,9 +27,9 @@ struct AttentionPart {
 struct AttentionPlaces {
   int64_t queries, keys, values, out, sums;
 
-  AttentionPlaces(const cuda::AttentionLaunch& f, const AttentionPart& part) {
+  AttentionPlaces(const AttentionOperands& f, const AttentionPart& part) {
     const int64_t token = part.row * f.num_tokens;
-    const int64_t head = part.kv_head * f.group();
+    const int64_t head = part.kv_head * f.group_size();
     queries = token * f.qkv_columns() + head * f.head_size;
     keys = token * f.qkv_columns() + (f.num_heads + part.kv_head) * f.head_size;
     values = keys + f.num_kv_heads * f.head_size;
@@ -43,17 +43,17 @@ class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;
   /// Has the library a forward, or a backward of `part`, that needs at most `workspace_bytes`?
-  [[nodiscard]] virtual bool can_attend(const cuda::AttentionLaunch& f, size_t workspace_bytes) = 0;
-  [[nodiscard]] virtual bool can_differentiate(const cuda::AttentionLaunch& f,
+  [[nodiscard]] virtual bool can_attend(const AttentionOperands& f, size_t workspace_bytes) = 0;
+  [[nodiscard]] virtual bool can_differentiate(const AttentionOperands& f,
                                                const AttentionPart& part,
                                                size_t workspace_bytes) = 0;
   /// Submits the forward. REQUIRES: can_attend() with the size of `workspace`.
-  virtual void forward(cudaStream_t stream, const cuda::AttentionLaunch& f,
+  virtual void forward(cudaStream_t stream, const AttentionOperands& f,
                        std::span<std::byte> workspace) = 0;
   /// Submits the backward of one part, and writes the gradients of that part only. `f.inner` is the
   /// memory of this part. REQUIRES: can_differentiate() with the size of `workspace`.
-  virtual void backward(cudaStream_t stream, const cuda::AttentionLaunch& f,
-                        const AttentionPart& part, std::span<std::byte> workspace) = 0;
+  virtual void backward(cudaStream_t stream, const AttentionOperands& f, const AttentionPart& part,
+                        std::span<std::byte> workspace) = 0;
 };
 
 /// The name and version of the library, for example "cuDNN 9.19.0"; empty if no suitable library is

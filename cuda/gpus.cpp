@@ -9,7 +9,7 @@
 #include "cuda/attention_library.h"
 #include "cuda/cuda_error.h"
 #include "cuda/driver.h"
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 #include "device/device.h"
 #include "device/errors.h"
 

@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "device/dtype.h"
-#include "device/kernels.h"
+#include "device/kernel_arguments.h"
 
 namespace ebb {
 
@@ -63,5 +63,10 @@ inline constexpr size_t kProductWorkspaceBytes = size_t{32} << 20;
 
 /// Throws DeviceError if the library cannot be started.
 std::unique_ptr<MatrixProducts> create_matrix_products();
+
+/// Can a product compute this activation in the same call? Only if it is GELU with the tanh
+/// formula, the type has 16 bits (libraries may be too inexact for fp32), and the number of columns
+/// of `before` is a multiple of 8.
+bool goes_with_products(Activation activation, const Tensor& before);
 
 }  // namespace ebb

@@ -47,7 +47,7 @@ struct ComputeRates {
   }
 };
 
-using HostFunction = InlineFunction<void(), 320>;
+using HostFunction = InlineFunction<void(), 512>;
 
 enum class StreamKind : uint8_t {
   Compute,

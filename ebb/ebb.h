@@ -16,7 +16,7 @@
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
 #include "device/errors.h"
-#include "device/kernels.h"
+#include "device/kernel_arguments.h"
 #include "io/npy_file.h"
 #include "io/safetensors_folder_writer.h"
 #include "io/sample_order.h"

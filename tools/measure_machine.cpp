@@ -174,9 +174,9 @@ class Measurement {
       const Tensor x = tensor(weight_type_, {rows, in}), y = tensor(weight_type_, {rows, out});
       const Tensor w = tensor(weight_type_, {out, in}), dw = tensor(DType::F32, {out, in});
       products_ = [=](Kernels& kernels, Stream& stream) {
-        kernels.linear_forward(stream, y, x, w, {});
-        kernels.linear_backward_input(stream, x, y, w, Write::Store);
-        kernels.linear_backward_weight(stream, dw, {}, y, x, Write::Store);
+        kernels.submit(stream, LinearForward{y, x, w, {}});
+        kernels.submit(stream, LinearBackwardInput{x, y, w, Write::Store});
+        kernels.submit(stream, LinearBackwardWeight{dw, {}, y, x, Write::Store});
       };
       const Rate rate = rate_of(products_);
       products_s_ = rate.seconds;
@@ -192,8 +192,8 @@ class Measurement {
     const Tensor sums = tensor(DType::F32, {kBatch, kHeads, kLength});
     const AttentionShape shape{.num_heads = kHeads};
     return rate_of([=](Kernels& kernels, Stream& stream) {
-      kernels.attention_forward(stream, out, sums, qkv, shape);
-      kernels.attention_backward(stream, dqkv, out, qkv, out, sums, shape);
+      kernels.submit(stream, AttentionForward{out, sums, qkv, shape});
+      kernels.submit(stream, AttentionBackward{dqkv, out, qkv, out, sums, shape});
     });
   }
 
@@ -206,11 +206,11 @@ class Measurement {
     const Tensor a = tensor(weight_type_, {kRows, 4 * kChannels}),
                  b = tensor(weight_type_, a.shape);
     return rate_of([=](Kernels& kernels, Stream& stream) {
-      kernels.layer_norm_forward(stream, y, mean, rstd, x, w, w, 1e-5f);
-      kernels.layer_norm_backward(stream, y, Write::Store, dw, db, Write::Store, y, x, w, mean,
-                                  rstd);
-      kernels.activation_forward(stream, b, a, Activation::GeluTanh);
-      kernels.activation_backward(stream, b, b, a, Activation::GeluTanh, Write::Store);
+      kernels.submit(stream, LayerNormForward{y, mean, rstd, x, w, w, 1e-5f});
+      kernels.submit(stream,
+                     LayerNormBackward{y, Write::Store, dw, db, Write::Store, y, x, w, mean, rstd});
+      kernels.submit(stream, ActivationForward{b, a, Activation::GeluTanh});
+      kernels.submit(stream, ActivationBackward{b, b, a, Activation::GeluTanh, Write::Store});
     });
   }
 
@@ -221,7 +221,7 @@ class Measurement {
     const Tensor w = tensor(weight_type_, {kChannels});
     const Tensor mean = tensor(DType::F32, {kRows}), rstd = tensor(DType::F32, {kRows});
     const auto normalise = [=](Kernels& kernels, Stream& stream) {
-      kernels.layer_norm_forward(stream, y, mean, rstd, x, w, w, 1e-5f);
+      kernels.submit(stream, LayerNormForward{y, mean, rstd, x, w, w, 1e-5f});
     };
     return rate_of(normalise).seconds;
   }
@@ -230,7 +230,7 @@ class Measurement {
     const auto elements = static_cast<int64_t>(kCopyBytes / size_of(weight_type_));
     const Tensor a = tensor(weight_type_, {elements}), b = tensor(weight_type_, {elements});
     const Tensor y{copied_.data(), weight_type_, {elements}};
-    return rate_of([=](Kernels& kernels, Stream& stream) { kernels.add(stream, y, a, b); });
+    return rate_of([=](Kernels& kernels, Stream& stream) { kernels.submit(stream, Add{y, a, b}); });
   }
 
   void copy(CopyKind kind) {

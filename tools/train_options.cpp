@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "device/errors.h"
-#include "device/kernels.h"
+#include "device/kernel_arguments.h"
 #include "tools/cli.h"
 #include "tools/flag_values.h"
 

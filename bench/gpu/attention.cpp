@@ -96,11 +96,13 @@ std::vector<float> measure(Gpu& gpu, const Case& c, double peak) {
   const Tensor log_sum_exp = gpu.make_empty(DType::F32, {c.batch, c.heads, c.length});
   const AttentionShape shape{.num_heads = c.heads, .num_kv_heads = c.kv_heads};
   Kernels& kernels = gpu.kernels();
-  const double forward_s = gpu.seconds_of(
-      [&] { kernels.attention_forward(gpu.compute(), out, log_sum_exp, qkv, shape); });
+  const double forward_s = gpu.seconds_of([&] {
+    kernels.submit(gpu.compute(), AttentionForward{out, log_sum_exp, qkv, shape});
+  });
   verify_out(gpu, c, out);
-  const double backward_s = gpu.seconds_of(
-      [&] { kernels.attention_backward(gpu.compute(), dqkv, dout, qkv, out, log_sum_exp, shape); });
+  const double backward_s = gpu.seconds_of([&] {
+    kernels.submit(gpu.compute(), AttentionBackward{dqkv, dout, qkv, out, log_sum_exp, shape});
+  });
   verify_gradient(gpu, c, dqkv, 0, 0);
   verify_gradient(gpu, c, dqkv, c.batch - 1, c.kv_heads - 1);
   fmt::print(

@@ -59,12 +59,15 @@ void measure(Gpu& gpu, const Layer& layer, double peak) {
   const Tensor dx = gpu.make_empty(DType::BF16, {rows, inputs});
   const Tensor dw = gpu.make_empty(DType::F32, {outputs, inputs});
   Kernels& kernels = gpu.kernels();
-  const double forward_s =
-      gpu.seconds_of([&] { kernels.linear_forward(gpu.compute(), y, x, w, bias); });
-  const double input_s = gpu.seconds_of(
-      [&] { kernels.linear_backward_input(gpu.compute(), dx, dy, w, Write::Store); });
-  const double weight_s = gpu.seconds_of(
-      [&] { kernels.linear_backward_weight(gpu.compute(), dw, {}, dy, x, Write::Store); });
+  const double forward_s = gpu.seconds_of([&] {
+    kernels.submit(gpu.compute(), LinearForward{y, x, w, bias});
+  });
+  const double input_s = gpu.seconds_of([&] {
+    kernels.submit(gpu.compute(), LinearBackwardInput{dx, dy, w, Write::Store});
+  });
+  const double weight_s = gpu.seconds_of([&] {
+    kernels.submit(gpu.compute(), LinearBackwardWeight{dw, {}, dy, x, Write::Store});
+  });
 
   const auto at = [](int64_t columns) {
     return [columns](int64_t i, int64_t k) -> double { return Gpu::value(i * columns + k); };

@@ -159,9 +159,15 @@ void measure_mapping(const Options& options) {
   const Tensor y = gpu.make_empty(DType::BF16, {n, n});
   const Tensor a = gpu.make(DType::F32, {few}), sum = gpu.make_empty(DType::F32, {few});
   const Load loads[] = {
-      {"beside products", [&] { gpu.kernels().linear_forward(gpu.compute(), y, x, w, {}); },
+      {"beside products",
+       [&] {
+         gpu.kernels().submit(gpu.compute(), LinearForward{y, x, w, {}});
+       },
        options.small ? 2 : 1000},
-      {"beside small kernels", [&] { gpu.kernels().add(gpu.compute(), sum, a, a); },
+      {"beside small kernels",
+       [&] {
+         gpu.kernels().submit(gpu.compute(), Add{sum, a, a});
+       },
        options.small ? 4 : 20000},
   };
   fmt::print("{:<26} {:>9} {:>7} {:>9} {:>9} {:>9}\n", "microseconds of a move", "block", "moves",

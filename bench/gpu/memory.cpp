@@ -39,41 +39,46 @@ class MemoryKernels {
   void norms() {
     Stream& on = gpu_.compute();
     measure("layer norm", 4, [&] {
-      kernels_.layer_norm_forward(on, y_, mean_, rstd_, x_, weight_, bias_, kEpsilon);
+      kernels_.submit(on, LayerNormForward{y_, mean_, rstd_, x_, weight_, bias_, kEpsilon});
     });
     check_norm();
     measure("  backward", 6, [&] {
-      kernels_.layer_norm_backward(on, y_, Write::Store, dweight_, dbias_, Write::Store, dy_, x_,
-                                   weight_, mean_, rstd_);
+      kernels_.submit(on, LayerNormBackward{y_, Write::Store, dweight_, dbias_, Write::Store, dy_,
+                                            x_, weight_, mean_, rstd_});
     });
     check_orthogonal("layer norm's gradient", [](int64_t) { return 1.0; });
-    measure("RMS norm", 4,
-            [&] { kernels_.rms_norm_forward(on, y_, rstd_, x_, weight_, kEpsilon); });
+    measure("RMS norm", 4, [&] {
+      kernels_.submit(on, RmsNormForward{y_, rstd_, x_, weight_, kEpsilon});
+    });
     check_rms_norm();
     measure("  backward", 6, [&] {
-      kernels_.rms_norm_backward(on, y_, Write::Store, dweight_, Write::Store, dy_, x_, weight_,
-                                 rstd_);
+      kernels_.submit(
+          on, RmsNormBackward{y_, Write::Store, dweight_, Write::Store, dy_, x_, weight_, rstd_});
     });
     check_orthogonal("RMS norm's gradient", [](int64_t i) { return double{Gpu::value(i)}; });
   }
 
   void elementwise() {
     Stream& on = gpu_.compute();
-    measure("residual", 6, [&] { kernels_.add(on, y_, x_, dy_); });
+    measure("residual", 6, [&] { kernels_.submit(on, Add{y_, x_, dy_}); });
     check_close(gpu_.read(y_, c_ + 1, 1)[0], 2.0 * Gpu::value(c_ + 1), 0, "a sum");
-    measure("GELU", 4, [&] { kernels_.activation_forward(on, y_, x_, Activation::GeluTanh); });
+    measure("GELU", 4, [&] {
+      kernels_.submit(on, ActivationForward{y_, x_, Activation::GeluTanh});
+    });
     const double x = Gpu::value(kPlace);
     check_close(gpu_.read(y_, kPlace, 1)[0], gelu(x), 1e-2, "GELU");
     measure("  backward", 6, [&] {
-      kernels_.activation_backward(on, y_, dy_, x_, Activation::GeluTanh, Write::Store);
+      kernels_.submit(on, ActivationBackward{y_, dy_, x_, Activation::GeluTanh, Write::Store});
     });
     const double slope = (gelu(x + 1e-4) - gelu(x - 1e-4)) / 2e-4;
     check_close(gpu_.read(y_, kPlace, 1)[0], x * slope, 1e-2, "GELU's gradient");
     const Tensor half = gpu_.make_empty(DType::BF16, {n_, c_ / 2});
-    measure("SwiGLU", 3, [&] { kernels_.swiglu_forward(on, half, x_); });
+    measure("SwiGLU", 3, [&] { kernels_.submit(on, SwigluForward{half, x_}); });
     const double gate = Gpu::value(0), up = Gpu::value(c_ / 2);
     check_close(gpu_.read(half, 0, 1)[0], gate * up / (1 + std::exp(-gate)), 1e-2, "SwiGLU");
-    measure("  backward", 5, [&] { kernels_.swiglu_backward(on, y_, half, x_, Write::Store); });
+    measure("  backward", 5, [&] {
+      kernels_.submit(on, SwigluBackward{y_, half, x_, Write::Store});
+    });
     const double silu = gate / (1 + std::exp(-gate));
     check_close(gpu_.read(y_, c_ / 2, 1)[0], silu * up * silu, 1e-2, "SwiGLU's gradient");
   }
@@ -83,8 +88,9 @@ class MemoryKernels {
     const Tensor targets = integers(std::vector<int32_t>(static_cast<size_t>(n_), 1));
     const Tensor losses = gpu_.make_empty(DType::F32, {n_});
     const Tensor logits = gpu_.make(DType::BF16, {n_, c_});
-    measure("cross-entropy", 4,
-            [&] { kernels_.cross_entropy(gpu_.compute(), losses, logits, targets, 1.0f); });
+    measure("cross-entropy", 4, [&] {
+      kernels_.submit(gpu_.compute(), CrossEntropy{losses, logits, targets, 1.0f});
+    });
     double sum = 0;
     for (const float g : gpu_.read(logits, 0, c_)) sum += g;
     check_close(static_cast<float>(sum), 0, 2e-2, "the sum of a row of the loss's gradient");
@@ -95,18 +101,20 @@ class MemoryKernels {
     const int64_t pieces = (n_ * c_ + kPieceElements - 1) / kPieceElements;
     const Tensor partials = gpu_.make_empty(DType::F64, {pieces});
     const Tensor gradient = gpu_.make_empty(DType::BF16, {n_ * c_});
-    measure("finished gradient, norm", 6,
-            [&] { kernels_.round_gradient(gpu_.compute(), gradient, sums, {}, partials); });
+    measure("finished gradient, norm", 6, [&] {
+      kernels_.submit(gpu_.compute(), RoundGradient{gradient, sums, {}, partials});
+    });
     check_close(gpu_.read(gradient, kPlace, 1)[0], Gpu::value(kPlace), 0, "a finished gradient");
     const Tensor low = gpu_.make_empty(DType::BF16, {n_ * c_});
-    const AdamWPlanes planes{.weight = {x_.data, DType::BF16, {n_ * c_}},
-                             .low = reinterpret_cast<int16_t*>(low.data),
-                             .momentum = gpu_.make_empty(DType::F32, {n_ * c_}),
-                             .variance = gpu_.make_empty(DType::F32, {n_ * c_}),
-                             .gradient = gradient};
+    AdamWUpdate update{.weight = {x_.data, DType::BF16, {n_ * c_}},
+                       .low = reinterpret_cast<int16_t*>(low.data),
+                       .momentum = gpu_.make_empty(DType::F32, {n_ * c_}),
+                       .variance = gpu_.make_empty(DType::F32, {n_ * c_}),
+                       .gradient = gradient};
     const Buffer coefficients =
         gpu_.device().allocate(MemoryKind::Pinned, sizeof(AdamWCoefficients), "coefficients");
     auto* const constants = reinterpret_cast<AdamWCoefficients*>(coefficients.data());
+    update.coefficients = constants;
     *constants = {.gradient_scale = 1,
                   .beta1 = 0,  // the momentum is then the gradient, however often it is updated
                   .one_minus_beta1 = 1,
@@ -117,9 +125,9 @@ class MemoryKernels {
                   .v_correction = 1,
                   .epsilon = 1e-8f};
     measure("AdamW", update_bytes_per_parameter(DType::BF16, DType::BF16),
-            [&] { kernels_.adamw(gpu_.compute(), planes, constants); });
-    check_close(gpu_.read(planes.momentum, kPlace, 1)[0], Gpu::value(kPlace), 0, "a momentum");
-    check_close(gpu_.read(planes.weight, kPlace, 1)[0], Gpu::value(kPlace), 0,
+            [&] { kernels_.submit(gpu_.compute(), update); });
+    check_close(gpu_.read(update.momentum, kPlace, 1)[0], Gpu::value(kPlace), 0, "a momentum");
+    check_close(gpu_.read(update.weight, kPlace, 1)[0], Gpu::value(kPlace), 0,
                 "a weight at a rate of 0");
   }
 

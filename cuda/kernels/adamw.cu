@@ -1,7 +1,7 @@
 // Compiled without contraction (-fmad=false) and with denormals flushed (-ftz=true): the bits are
 // those of cpu_adam/.
 #include "cuda/kernels/elementwise.h"
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 #include "device/split_master.h"
 
 namespace ebb::cuda {
@@ -64,39 +64,32 @@ __global__ void __launch_bounds__(kElementThreads)
   }
 }
 
-template <class Gradient, class Master>
-void launch_update(cudaStream_t stream, const AdamWPlanes& planes, const Master& master,
-                   const AdamWCoefficients* coefficients) {
-  const int64_t n = planes.weight.num_elements();
-  launch("adamw", stream, blocks_for(n, kElementThreads * kUpdatesAThread), kElementThreads, 0,
-         update<Master, Gradient>, master, planes.momentum.as<float>(), planes.variance.as<float>(),
-         planes.gradient.as<Gradient>(), n, coefficients);
-}
-
 template <class Master>
-void launch_master(cudaStream_t stream, const AdamWPlanes& planes, const Master& master,
-                   const AdamWCoefficients* coefficients) {
-  if (planes.gradient.dtype == DType::F32) {
-    launch_update<float>(stream, planes, master, coefficients);
-  } else if (planes.gradient.dtype == DType::BF16) {
-    launch_update<BF16>(stream, planes, master, coefficients);
-  } else {
-    launch_update<F16>(stream, planes, master, coefficients);
-  }
+void launch_update(cudaStream_t stream, const AdamWUpdate& f, const Master& master) {
+  const int64_t n = f.weight.num_elements();
+  with_type(f.gradient.dtype, [&](auto zero) {
+    using Gradient = decltype(zero);
+    launch("adamw", stream, blocks_for(n, kElementThreads * kUpdatesAThread), kElementThreads, 0,
+           update<Master, Gradient>, master, f.momentum.as<float>(), f.variance.as<float>(),
+           f.gradient.as<Gradient>(), n, f.coefficients);
+  });
 }
 
 }  // namespace
+}  // namespace ebb::cuda
 
-void adamw(cudaStream_t stream, const AdamWPlanes& planes, const AdamWCoefficients* coefficients) {
-  if (planes.weight.dtype == DType::F32) {
-    return launch_master(stream, planes, FloatMaster{planes.weight.as<float>()}, coefficients);
+namespace ebb {
+
+using namespace cuda;
+
+void AdamWUpdate::run(const GpuLaunch& gpu) const {
+  if (weight.dtype == DType::F32) {
+    return launch_update(gpu.stream, *this, FloatMaster{weight.as<float>()});
   }
-  if (planes.weight.dtype == DType::F16) {
-    const WholeMaster master{planes.weight.as<F16>(), planes.master};
-    return launch_master(stream, planes, master, coefficients);
+  if (weight.dtype == DType::F16) {
+    return launch_update(gpu.stream, *this, WholeMaster{weight.as<F16>(), master});
   }
-  const HalvedMaster master{reinterpret_cast<uint16_t*>(planes.weight.data), planes.low};
-  launch_master(stream, planes, master, coefficients);
+  launch_update(gpu.stream, *this, HalvedMaster{reinterpret_cast<uint16_t*>(weight.data), low});
 }
 
-}  // namespace ebb::cuda
+}  // namespace ebb

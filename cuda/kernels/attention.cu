@@ -23,7 +23,7 @@ __global__ void find_bad_start(const int32_t* starts, int64_t n, int64_t num_tok
 /// inner = sum of dout times out over the channels of a head. One warp computes one head of one
 /// token.
 template <class T>
-__global__ void __launch_bounds__(kRowWarps* kWarp) sum_products(AttentionLaunch f) {
+__global__ void __launch_bounds__(kRowWarps* kWarp) sum_products(AttentionOperands f) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_index();
   if (row >= f.batch * f.num_tokens * f.num_heads) return;
   const int64_t token = row / f.num_heads, head = row % f.num_heads;
@@ -38,25 +38,25 @@ __global__ void __launch_bounds__(kRowWarps* kWarp) sum_products(AttentionLaunch
   if (lane_index() == 0) f.inner[(b * f.num_heads + head) * f.num_tokens + t] = sum;
 }
 
-bool fits_tensor_cores(const AttentionLaunch& f) {
+bool fits_tensor_cores(const AttentionOperands& f) {
   return f.dtype == DType::BF16 && f.head_size <= kLargestTensorHead;
 }
 
 }  // namespace
 
-void check_documents(cudaStream_t stream, const AttentionLaunch& f, DataError* error) {
+void check_documents(cudaStream_t stream, const AttentionOperands& f, DataError* error) {
   if (f.document_starts == nullptr) return;
   const int64_t n = f.batch * f.num_tokens;
   launch("check_documents", stream, blocks_for(n, kElementThreads), kElementThreads, 0,
          find_bad_start, f.document_starts, n, f.num_tokens, error);
 }
 
-void attention_forward(cudaStream_t stream, const AttentionLaunch& f) {
+void attention_forward(cudaStream_t stream, const AttentionOperands& f) {
   if (fits_tensor_cores(f)) return attention_forward_tensor(stream, f);
   attention_forward_plain(stream, f);
 }
 
-void attention_backward(cudaStream_t stream, const AttentionLaunch& f) {
+void attention_backward(cudaStream_t stream, const AttentionOperands& f) {
   with_type(f.dtype, [&](auto zero) {
     launch("attention_backward", stream,
            blocks_for(f.batch * f.num_tokens * f.num_heads, kRowWarps), kRowWarps * kWarp, 0,

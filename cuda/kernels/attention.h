@@ -9,17 +9,17 @@
 
 #include "cuda/kernels/device_code.h"
 #include "cuda/kernels/dropout.h"
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 
 namespace ebb::cuda {
 
 /// One head of queries of one row of the batch, and the head of keys and values that it reads.
 template <class T>
 struct Head {
-  const AttentionLaunch& f;
+  const AttentionOperands& f;
   int64_t b, head;
 
-  __device__ Head(const AttentionLaunch& launch, int64_t index)
+  __device__ Head(const AttentionOperands& launch, int64_t index)
       : f(launch), b(blockIdx.z), head(index) {}
 
   __device__ int num_tokens() const { return static_cast<int>(f.num_tokens); }
@@ -87,7 +87,7 @@ struct Head {
   __device__ int64_t statistics() const { return (b * f.num_heads + head) * f.num_tokens; }
 };
 
-inline dim3 attention_grid(const AttentionLaunch& f, int64_t tile, int64_t num_heads) {
+inline dim3 attention_grid(const AttentionOperands& f, int64_t tile, int64_t num_heads) {
   dim3 grid = blocks_for(f.num_tokens, tile);
   grid.y = static_cast<unsigned>(num_heads);
   grid.z = static_cast<unsigned>(f.batch);
@@ -95,12 +95,12 @@ inline dim3 attention_grid(const AttentionLaunch& f, int64_t tile, int64_t num_h
 }
 
 // For fp32, and for heads that are too large for the tensor-core kernels.
-void attention_forward_plain(cudaStream_t stream, const AttentionLaunch& f);
-void attention_backward_plain(cudaStream_t stream, const AttentionLaunch& f);
+void attention_forward_plain(cudaStream_t stream, const AttentionOperands& f);
+void attention_backward_plain(cudaStream_t stream, const AttentionOperands& f);
 
 // For bf16, with tensor cores.
 inline constexpr int64_t kLargestTensorHead = 128;
-void attention_forward_tensor(cudaStream_t stream, const AttentionLaunch& f);
-void attention_backward_tensor(cudaStream_t stream, const AttentionLaunch& f);
+void attention_forward_tensor(cudaStream_t stream, const AttentionOperands& f);
+void attention_backward_tensor(cudaStream_t stream, const AttentionOperands& f);
 
 }  // namespace ebb::cuda

@@ -68,7 +68,8 @@ __device__ void load_queries(const Head<BF16>& head, const Shared<kHead>& shared
 
 /// Adds the contributions of all heads of queries that read these keys, one after the other.
 template <int kHead>
-__global__ void __launch_bounds__(kTensorThreads) differentiate_keys(AttentionLaunch f, bool wide) {
+__global__ void __launch_bounds__(kTensorThreads)
+    differentiate_keys(AttentionOperands f, bool wide) {
   const int group = static_cast<int>(f.num_heads / f.num_kv_heads);
   const int first_head = static_cast<int>(blockIdx.y) * group;
   const Head<BF16> keys(f, first_head);
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(kTensorThreads) differentiate_keys(AttentionLa
 
 template <int kHead>
 __global__ void __launch_bounds__(kTensorThreads)
-    differentiate_queries(AttentionLaunch f, bool wide) {
+    differentiate_queries(AttentionOperands f, bool wide) {
   const Head<BF16> head(f, blockIdx.y);
   const Shared<kHead> shared;
   const int n = head.num_tokens(), size = head.size();
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(kTensorThreads)
 }
 
 template <int kHead>
-void launch_backward(cudaStream_t stream, const AttentionLaunch& f) {
+void launch_backward(cudaStream_t stream, const AttentionOperands& f) {
   launch("attention_backward", stream, attention_grid(f, kTensorRows, f.num_kv_heads),
          kTensorThreads, Shared<kHead>::bytes(), differentiate_keys<kHead>, f, rows_are_wide(f));
   launch("attention_backward", stream, attention_grid(f, kTensorRows, f.num_heads), kTensorThreads,
@@ -182,7 +183,7 @@ void launch_backward(cudaStream_t stream, const AttentionLaunch& f) {
 
 }  // namespace
 
-void attention_backward_tensor(cudaStream_t stream, const AttentionLaunch& f) {
+void attention_backward_tensor(cudaStream_t stream, const AttentionOperands& f) {
   if (f.head_size <= 64) return launch_backward<64>(stream, f);
   launch_backward<128>(stream, f);
 }

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "cuda/kernels/elementwise.h"
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 
 namespace ebb::cuda {
 namespace {
@@ -13,7 +13,7 @@ constexpr int kWarps = 4;
 constexpr int kChannelsALane = kLargestHead / kWarp;
 
 /// Checks that positions are consecutive and inside the cache.
-__global__ void find_bad_position(AttentionLaunch f, DataError* error) {
+__global__ void find_bad_position(AttentionOperands f, DataError* error) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
   if (i >= f.batch * f.num_tokens) return;
   const int64_t token = i % f.num_tokens, position = f.positions[i];
@@ -27,13 +27,13 @@ __global__ void find_bad_position(AttentionLaunch f, DataError* error) {
 
 /// The keys and values of one position of one row of the batch, in the cache.
 template <class T>
-__device__ __forceinline__ T* cache_row(const AttentionLaunch& f, int64_t b, int64_t position) {
+__device__ __forceinline__ T* cache_row(const AttentionOperands& f, int64_t b, int64_t position) {
   const int64_t columns = 2 * f.num_kv_heads * f.head_size;
   return static_cast<T*>(f.cache) + (b * f.capacity + position) * columns;
 }
 
 template <class T>
-__global__ void __launch_bounds__(kElementThreads) append(AttentionLaunch f) {
+__global__ void __launch_bounds__(kElementThreads) append(AttentionOperands f) {
   const int64_t columns = 2 * f.num_kv_heads * f.head_size;
   const int64_t queries = f.num_heads * f.head_size;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kElementThreads) append(AttentionLaunch f) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(kWarps* kWarp) attend(AttentionLaunch f) {
+__global__ void __launch_bounds__(kWarps* kWarp) attend(AttentionOperands f) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
   if (index >= f.batch * f.num_tokens * f.num_heads) return;
   const int64_t token = index / f.num_heads, head = index % f.num_heads;
@@ -92,21 +92,24 @@ __global__ void __launch_bounds__(kWarps* kWarp) attend(AttentionLaunch f) {
 }
 
 }  // namespace
+}  // namespace ebb::cuda
 
-void check_positions(cudaStream_t stream, const AttentionLaunch& f, DataError* error) {
-  launch("check_positions", stream, blocks_for(f.batch * f.num_tokens, kElementThreads),
-         kElementThreads, 0, find_bad_position, f, error);
-}
+namespace ebb {
 
-void attention_cached(cudaStream_t stream, const AttentionLaunch& f) {
+using namespace cuda;
+
+void AttentionCached::run(const GpuLaunch& gpu) const {
+  const AttentionOperands f = operands();
   const int64_t num_tokens = f.batch * f.num_tokens;
   const int64_t columns = 2 * f.num_kv_heads * f.head_size;
+  launch("check_positions", gpu.stream, blocks_for(num_tokens, kElementThreads), kElementThreads, 0,
+         find_bad_position, f, gpu.data_error);
   with_type(f.dtype, [&](auto zero) {
-    launch("attention_cached", stream, blocks_for(num_tokens * columns, kElementThreads),
+    launch("attention_cached", gpu.stream, blocks_for(num_tokens * columns, kElementThreads),
            kElementThreads, 0, append<decltype(zero)>, f);
-    launch("attention_cached", stream, blocks_for(num_tokens * f.num_heads, kWarps), kWarps * kWarp,
-           0, attend<decltype(zero)>, f);
+    launch("attention_cached", gpu.stream, blocks_for(num_tokens * f.num_heads, kWarps),
+           kWarps * kWarp, 0, attend<decltype(zero)>, f);
   });
 }
 
-}  // namespace ebb::cuda
+}  // namespace ebb

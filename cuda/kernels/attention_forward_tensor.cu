@@ -79,7 +79,7 @@ struct Rows {
 };
 
 template <int kHead>
-__global__ void __launch_bounds__(kTensorThreads) attend(AttentionLaunch f, bool wide) {
+__global__ void __launch_bounds__(kTensorThreads) attend(AttentionOperands f, bool wide) {
   const Head<BF16> head(f, blockIdx.y);
   const Shared<kHead> shared;
   const int n = head.num_tokens(), size = head.size();
@@ -143,14 +143,14 @@ __global__ void __launch_bounds__(kTensorThreads) attend(AttentionLaunch f, bool
 }
 
 template <int kHead>
-void launch_forward(cudaStream_t stream, const AttentionLaunch& f) {
+void launch_forward(cudaStream_t stream, const AttentionOperands& f) {
   launch("attention_forward", stream, attention_grid(f, kTensorRows, f.num_heads), kTensorThreads,
          Shared<kHead>::bytes(), attend<kHead>, f, rows_are_wide(f));
 }
 
 }  // namespace
 
-void attention_forward_tensor(cudaStream_t stream, const AttentionLaunch& f) {
+void attention_forward_tensor(cudaStream_t stream, const AttentionOperands& f) {
   if (f.head_size <= 64) return launch_forward<64>(stream, f);
   launch_forward<128>(stream, f);
 }

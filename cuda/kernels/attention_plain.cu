@@ -128,7 +128,7 @@ __device__ void store_rows(T* to, int64_t stride, int first, int size, int num_t
 }
 
 template <int kTile, int kColumns, class T>
-__global__ void __launch_bounds__(kThreads) attend(AttentionLaunch f) {
+__global__ void __launch_bounds__(kThreads) attend(AttentionOperands f) {
   constexpr int kPart = kTile / kSide;
   const Head<T> head(f, blockIdx.y);
   const Shared<kTile> shared(head.size());
@@ -236,7 +236,7 @@ __device__ void load_statistics(const Head<T>& head, const Shared<kTile>& shared
 }
 
 template <int kTile, int kColumns, class T>
-__global__ void __launch_bounds__(kThreads) differentiate_queries(AttentionLaunch f) {
+__global__ void __launch_bounds__(kThreads) differentiate_queries(AttentionOperands f) {
   constexpr int kPart = kTile / kSide;
   const Head<T> head(f, blockIdx.y);
   const Shared<kTile> shared(head.size());
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(kThreads) differentiate_queries(AttentionLaunc
 
 /// Adds the contributions of all heads of queries that read these keys, one after the other.
 template <int kTile, int kColumns, class T>
-__global__ void __launch_bounds__(kThreads) differentiate_keys(AttentionLaunch f) {
+__global__ void __launch_bounds__(kThreads) differentiate_keys(AttentionOperands f) {
   constexpr int kPart = kTile / kSide;
   const int group = static_cast<int>(f.num_heads / f.num_kv_heads);
   const int first_head = static_cast<int>(blockIdx.y) * group;
@@ -297,13 +297,13 @@ __global__ void __launch_bounds__(kThreads) differentiate_keys(AttentionLaunch f
 }
 
 template <int kTile, int kColumns, class T>
-void launch_forward(cudaStream_t stream, const AttentionLaunch& f) {
+void launch_forward(cudaStream_t stream, const AttentionOperands& f) {
   launch("attention_forward", stream, attention_grid(f, kTile, f.num_heads), kThreads,
          Shared<kTile>::bytes(f.head_size), attend<kTile, kColumns, T>, f);
 }
 
 template <int kTile, int kColumns, class T>
-void launch_backward(cudaStream_t stream, const AttentionLaunch& f) {
+void launch_backward(cudaStream_t stream, const AttentionOperands& f) {
   const size_t bytes = Shared<kTile>::bytes(f.head_size);
   launch("attention_backward", stream, attention_grid(f, kTile, f.num_kv_heads), kThreads, bytes,
          differentiate_keys<kTile, kColumns, T>, f);
@@ -314,7 +314,7 @@ void launch_backward(cudaStream_t stream, const AttentionLaunch& f) {
 }  // namespace
 
 // Larger heads use smaller tiles, so that the tiles fit in the shared memory of every architecture.
-void attention_forward_plain(cudaStream_t stream, const AttentionLaunch& f) {
+void attention_forward_plain(cudaStream_t stream, const AttentionOperands& f) {
   if (f.dtype == DType::BF16) return launch_forward<16, 16, BF16>(stream, f);
   if (f.dtype == DType::F16) return launch_forward<16, 16, F16>(stream, f);
   if (f.head_size <= 64) return launch_forward<32, 4, float>(stream, f);
@@ -322,7 +322,7 @@ void attention_forward_plain(cudaStream_t stream, const AttentionLaunch& f) {
   launch_forward<16, 16, float>(stream, f);
 }
 
-void attention_backward_plain(cudaStream_t stream, const AttentionLaunch& f) {
+void attention_backward_plain(cudaStream_t stream, const AttentionOperands& f) {
   if (f.dtype == DType::BF16) return launch_backward<16, 16, BF16>(stream, f);
   if (f.dtype == DType::F16) return launch_backward<16, 16, F16>(stream, f);
   if (f.head_size <= 64) return launch_backward<32, 4, float>(stream, f);

@@ -26,7 +26,7 @@ struct alignas(16) EightBF16 {
 };
 
 /// Can rows of heads be read eight elements at a time?
-inline bool rows_are_wide(const AttentionLaunch& f) {
+inline bool rows_are_wide(const AttentionOperands& f) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   return f.head_size % 8 == 0 && aligned(f.qkv) && aligned(f.out) && aligned(f.dout);
 }

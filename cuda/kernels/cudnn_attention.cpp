@@ -12,7 +12,7 @@ namespace {
 /// call.
 class Arguments {
  public:
-  Arguments(const cuda::AttentionLaunch& f, const AttentionPart& part)
+  Arguments(const AttentionOperands& f, const AttentionPart& part)
       : f_(f),
         places_(f, part),
         numbers_{f.scale, -std::numeric_limits<float>::infinity(), static_cast<float>(f.window),
@@ -66,7 +66,7 @@ class Arguments {
     give(name, static_cast<const std::byte*>(data) + bytes);
   }
 
-  const cuda::AttentionLaunch& f_;
+  const AttentionOperands& f_;
   const AttentionPlaces places_;
   const struct { float scale, nothing, window, one; } numbers_;
   std::vector<int64_t> names_;
@@ -77,19 +77,19 @@ class CudnnAttentionLibrary final : public AttentionLibrary {
  public:
   CudnnAttentionLibrary() : handle_(make_handle(), cudnn_.Destroy) {}
 
-  bool can_attend(const cuda::AttentionLaunch& f, size_t workspace_bytes) override {
+  bool can_attend(const AttentionOperands& f, size_t workspace_bytes) override {
     return plan_for(forward_of(f), workspace_bytes).has_value();
   }
-  bool can_differentiate(const cuda::AttentionLaunch& f, const AttentionPart& part,
+  bool can_differentiate(const AttentionOperands& f, const AttentionPart& part,
                          size_t workspace_bytes) override {
     return plan_for(backward_of(f, part), workspace_bytes).has_value();
   }
-  void forward(cudaStream_t stream, const cuda::AttentionLaunch& f,
+  void forward(cudaStream_t stream, const AttentionOperands& f,
                std::span<std::byte> workspace) override {
     const Arguments arguments(f, {.num_rows = f.batch, .num_kv_heads = f.num_kv_heads});
     execute(stream, forward_of(f), arguments, workspace);
   }
-  void backward(cudaStream_t stream, const cuda::AttentionLaunch& f, const AttentionPart& part,
+  void backward(cudaStream_t stream, const AttentionOperands& f, const AttentionPart& part,
                 std::span<std::byte> workspace) override {
     Arguments arguments(f, part);
     arguments.give_backward();

@@ -56,7 +56,7 @@ CudnnPlan make_plan(const CudnnLibrary& library, const CudnnTarget& target,
 
 }  // namespace
 
-CudnnAttention forward_of(const cuda::AttentionLaunch& f) {
+CudnnAttention forward_of(const AttentionOperands& f) {
   return {.dtype = f.dtype,
           .batch = f.batch,
           .num_tokens = f.num_tokens,
@@ -69,12 +69,12 @@ CudnnAttention forward_of(const cuda::AttentionLaunch& f) {
           .out_columns = f.num_heads * f.head_size};
 }
 
-CudnnAttention backward_of(const cuda::AttentionLaunch& f, const AttentionPart& part) {
+CudnnAttention backward_of(const AttentionOperands& f, const AttentionPart& part) {
   CudnnAttention said = forward_of(f);
   said.backward = true;
   said.batch = part.num_rows;
   said.num_kv_heads = part.num_kv_heads;
-  said.num_heads = part.num_kv_heads * f.group();
+  said.num_heads = part.num_kv_heads * f.group_size();
   return said;
 }
 

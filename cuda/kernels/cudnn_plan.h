@@ -31,8 +31,8 @@ struct CudnnAttention {
   auto operator<=>(const CudnnAttention&) const = default;
 };
 
-CudnnAttention forward_of(const cuda::AttentionLaunch& f);
-CudnnAttention backward_of(const cuda::AttentionLaunch& f, const AttentionPart& part);
+CudnnAttention forward_of(const AttentionOperands& f);
+CudnnAttention backward_of(const AttentionOperands& f, const AttentionPart& part);
 
 /// The tensors of the graph that a call passes to a plan.
 enum class CudnnTensor : int64_t {
@@ -45,7 +45,7 @@ enum class CudnnTensor : int64_t {
   QueryGradients,
   KeyGradients,
   ValueGradients,
-  Inner,  ///< AttentionLaunch::inner
+  Inner,  ///< AttentionOperands::inner
   // Floats in host memory.
   Scale,
   Nothing,        ///< -infinity, the score of a key after the query

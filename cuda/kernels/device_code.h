@@ -13,7 +13,7 @@
 
 #include "device/dtype.h"
 #include "device/errors.h"
-#include "device/kernels.h"
+#include "device/kernel_arguments.h"
 
 namespace ebb::cuda {
 

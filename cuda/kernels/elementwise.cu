@@ -1,6 +1,6 @@
 #include "cuda/kernels/dropout.h"
 #include "cuda/kernels/elementwise.h"
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 
 namespace ebb::cuda {
 namespace {
@@ -85,7 +85,7 @@ __device__ __forceinline__ float activation_gradient(float x, float d, Activatio
 }
 
 template <class T>
-struct ActivationForward {
+struct Activate {
   T* y;
   const T* x;
   Activation activation;
@@ -95,7 +95,7 @@ struct ActivationForward {
 };
 
 template <class T>
-struct ActivationBackward {
+struct ActivateBackward {
   T* dx;
   const T* dy;
   const T* x;
@@ -110,7 +110,7 @@ struct ActivationBackward {
 };
 
 template <class TY, class TB>
-struct Sum {
+struct AddElements {
   TY* y;
   const TY* a;
   const TB* b;
@@ -144,42 +144,56 @@ cudaError_t find_code() {
   return cudaFuncGetAttributes(&attributes, for_each_element<Drop<float>>);
 }
 
-void dropout(cudaStream_t stream, const Tensor& x, const Dropout& dropout) {
+}  // namespace ebb::cuda
+
+namespace ebb {
+
+using namespace cuda;
+
+void ApplyDropout::run(const GpuLaunch& gpu) const {
   with_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Drop<T> drop{x.as<T>(), x.num_elements() / x.dim(0), dropout, dropout.kept_factor()};
-    launch_for_each("dropout", stream, drop, x.num_elements());
+    launch_for_each("dropout", gpu.stream, drop, x.num_elements());
   });
 }
 
-void activation_forward(cudaStream_t stream, const Tensor& y, const Tensor& x,
-                        Activation activation) {
+void ActivationForward::run(const GpuLaunch& gpu) const {
   with_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    launch_for_each("activation_forward", stream,
-                    ActivationForward<T>{y.as<T>(), x.as<T>(), activation}, x.num_elements());
-  });
-}
-
-void activation_backward(cudaStream_t stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
-                         Activation activation, Write write) {
-  with_type(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    launch_for_each("activation_backward", stream,
-                    ActivationBackward<T>{dx.as<T>(), dy.as<T>(), x.as<T>(), activation, write},
+    launch_for_each("activation_forward", gpu.stream, Activate<T>{y.as<T>(), x.as<T>(), activation},
                     x.num_elements());
   });
 }
 
-void add(cudaStream_t stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+void ActivationBackward::run(const GpuLaunch& gpu) const {
+  with_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    launch_for_each("activation_backward", gpu.stream,
+                    ActivateBackward<T>{dx.as<T>(), dy.as<T>(), x.as<T>(), activation, write},
+                    x.num_elements());
+  });
+}
+
+void Add::run(const GpuLaunch& gpu) const {
   with_type(y.dtype, [&](auto y_zero) {
     with_type(b.dtype, [&](auto b_zero) {
       using TY = decltype(y_zero);
       using TB = decltype(b_zero);
-      launch_for_each("add", stream, Sum<TY, TB>{y.as<TY>(), a.as<TY>(), b.as<TB>()},
+      launch_for_each("add", gpu.stream, AddElements<TY, TB>{y.as<TY>(), a.as<TY>(), b.as<TB>()},
                       y.num_elements());
     });
   });
 }
 
-}  // namespace ebb::cuda
+void Accumulate::run(const GpuLaunch& gpu) const { Add{y, y, x}.run(gpu); }
+
+void FillZero::run(const GpuLaunch& gpu) const {
+  if (y.bytes() == 0) return;
+  const cudaError_t status = cudaMemsetAsync(y.data, 0, y.bytes(), gpu.stream);
+  if (status != cudaSuccess) {
+    throw DeviceError(std::string("fill_zero: ") + cudaGetErrorString(status));
+  }
+}
+
+}  // namespace ebb

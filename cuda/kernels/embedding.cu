@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "cuda/kernels/elementwise.h"
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 
 namespace ebb::cuda {
 namespace {
@@ -31,6 +31,7 @@ struct Tables {
   int64_t num_tokens, num_positions;  // rows of the tables
 };
 
+/// Output rows whose index is not in the table become NaN.
 template <class T>
 __global__ void __launch_bounds__(kRowWarps* kWarp)
     look_up(Tables<T> f, T* y, int64_t num_rows, int64_t num_columns) {
@@ -104,34 +105,40 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
 
 }  // namespace
 
-void check_indices(cudaStream_t stream, const Tensor& indices, int64_t limit, int64_t ignored,
-                   DataError::Kind kind, DataError* error) {
+void check_indices(const GpuLaunch& gpu, const Tensor& indices, int64_t limit, int64_t ignored,
+                   DataError::Kind kind) {
   const int64_t n = indices.num_elements();
-  launch("check_indices", stream, blocks_for(n, kElementThreads), kElementThreads, 0,
-         find_bad_index, indices.as<int32_t>(), n, limit, ignored, kind, error);
+  launch("check_indices", gpu.stream, blocks_for(n, kElementThreads), kElementThreads, 0,
+         find_bad_index, indices.as<int32_t>(), n, limit, ignored, kind, gpu.data_error);
 }
+}  // namespace ebb::cuda
 
-void embedding_forward(cudaStream_t stream, const Tensor& y, const Tensor& tokens,
-                       const Tensor& positions, const Tensor& wte, const Tensor& wpe) {
+namespace ebb {
+
+using namespace cuda;
+
+void EmbeddingForward::run(const GpuLaunch& gpu) const {
+  check_indices(gpu, tokens, wte.rows(), 0, DataError::Token);
+  if (wpe) check_indices(gpu, positions, wpe.rows(), 0, DataError::Token);
   with_type(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Tables<T> tables{wte.as<T>(),          wpe ? wpe.as<T>() : nullptr,
                            tokens.as<int32_t>(), wpe ? positions.as<int32_t>() : nullptr,
                            wte.rows(),           wpe ? wpe.rows() : 0};
-    launch("embedding_forward", stream, blocks_for(y.rows(), kRowWarps), kRowWarps * kWarp, 0,
+    launch("embedding_forward", gpu.stream, blocks_for(y.rows(), kRowWarps), kRowWarps * kWarp, 0,
            look_up<T>, tables, y.as<T>(), y.rows(), y.columns());
   });
 }
 
-void embedding_backward(cudaStream_t stream, const Tensor& dtable, const Tensor& dy,
-                        const Tensor& indices, Write write) {
+void EmbeddingBackward::run(const GpuLaunch& gpu) const {
+  check_indices(gpu, indices, dtable.rows(), 0, DataError::Token);
   with_type(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const int64_t warps_a_row = ceil_div(dy.columns(), kColumnsALane * kWarp);
-    launch("embedding_backward", stream, blocks_for(dtable.rows() * warps_a_row, kRowWarps),
+    launch("embedding_backward", gpu.stream, blocks_for(dtable.rows() * warps_a_row, kRowWarps),
            kRowWarps * kWarp, 0, sum_rows<T>, indices.as<int32_t>(), indices.num_elements(),
            dy.as<T>(), dtable.as<float>(), dtable.rows(), dtable.columns(), warps_a_row, write);
   });
 }
 
-}  // namespace ebb::cuda
+}  // namespace ebb

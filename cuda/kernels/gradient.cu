@@ -1,5 +1,5 @@
 #include "cuda/kernels/elementwise.h"
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 
 namespace ebb::cuda {
 namespace {
@@ -77,27 +77,31 @@ void launch_pieces(cudaStream_t stream, const Source& source, int64_t n, const T
 }
 
 }  // namespace
+}  // namespace ebb::cuda
 
-void round_gradient(cudaStream_t stream, const Tensor& gradient, const Tensor& sums,
-                    const Tensor& more_sums, const Tensor& partials) {
+namespace ebb {
+
+using namespace cuda;
+
+void RoundGradient::run(const GpuLaunch& gpu) const {
   with_type(gradient.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Finish<T> finish{gradient.as<T>(), sums.as<float>(),
                            more_sums ? more_sums.as<float>() : nullptr};
     const int64_t n = gradient.num_elements();
     if (partials) {
-      launch_pieces(stream, Rounded<T>{finish}, n, partials);
+      launch_pieces(gpu.stream, Rounded<T>{finish}, n, partials);
     } else {
-      launch_for_each("round_gradient", stream, finish, n);
+      launch_for_each("round_gradient", gpu.stream, finish, n);
     }
   });
 }
 
-void squared_norm_pieces(cudaStream_t stream, const Tensor& partials, const Tensor& gradient) {
+void SquaredNormPieces::run(const GpuLaunch& gpu) const {
   with_type(gradient.dtype, [&](auto zero) {
     using T = decltype(zero);
-    launch_pieces(stream, AsTheyAre<T>{gradient.as<T>()}, gradient.num_elements(), partials);
+    launch_pieces(gpu.stream, AsTheyAre<T>{gradient.as<T>()}, gradient.num_elements(), partials);
   });
 }
 
-}  // namespace ebb::cuda
+}  // namespace ebb

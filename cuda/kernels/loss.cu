@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "cuda/kernels/elementwise.h"
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 #include "device/ignored_label.h"
 
 namespace ebb::cuda {
@@ -11,7 +11,7 @@ constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;  // a block computes one row
 constexpr int64_t kSumLanes = 64;
 
-/// Statistics of the logits of one row: see Kernels::cross_entropy_statistics.
+/// Statistics of the logits of one row: see CrossEntropyStatistics.
 struct RowStatistics {
   float top, sum, at_target;
 };
@@ -143,43 +143,48 @@ RowStatistics* rows_of(const Tensor& statistics) {
 }
 
 }  // namespace
+}  // namespace ebb::cuda
 
-void cross_entropy(cudaStream_t stream, const Tensor& losses, const Tensor& logits,
-                   const Tensor& targets, std::optional<float> gradient_scale) {
+namespace ebb {
+
+using namespace cuda;
+
+void CrossEntropy::run(const GpuLaunch& gpu) const {
+  check_indices(gpu, targets, logits.columns(), kIgnoredLabel, DataError::Target);
   with_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Slice all{0, logits.columns(), logits.columns()};
-    launch("cross_entropy", stream, blocks_for(logits.rows(), 1), kThreads, kWarps * sizeof(float),
-           cross_entropy_rows<T>, losses.as<float>(), logits.as<T>(), targets.as<int32_t>(), all,
-           gradient_scale.has_value(), gradient_scale.value_or(0.0f));
+    launch("cross_entropy", gpu.stream, blocks_for(logits.rows(), 1), kThreads,
+           kWarps * sizeof(float), cross_entropy_rows<T>, losses.as<float>(), logits.as<T>(),
+           targets.as<int32_t>(), all, gradient_scale.has_value(), gradient_scale.value_or(0.0f));
   });
 }
 
-void cross_entropy_statistics(cudaStream_t stream, const Tensor& losses, const Tensor& statistics,
-                              const Tensor& logits, const Tensor& targets, ClassSlice slice) {
+void CrossEntropyStatistics::run(const GpuLaunch& gpu) const {
+  check_indices(gpu, targets, slice.num_classes, kIgnoredLabel, DataError::Target);
   with_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Slice part{slice.first, logits.columns(), slice.num_classes};
-    launch("cross_entropy_statistics", stream, blocks_for(logits.rows(), 1), kThreads,
+    launch("cross_entropy_statistics", gpu.stream, blocks_for(logits.rows(), 1), kThreads,
            kWarps * sizeof(float), add_statistics<T>, losses.as<float>(), rows_of(statistics),
            logits.as<T>(), targets.as<int32_t>(), part);
   });
 }
 
-void cross_entropy_gradient(cudaStream_t stream, const Tensor& logits, const Tensor& statistics,
-                            const Tensor& targets, ClassSlice slice, float gradient_scale) {
+void CrossEntropyGradient::run(const GpuLaunch& gpu) const {
+  check_indices(gpu, targets, slice.num_classes, kIgnoredLabel, DataError::Target);
   with_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Slice part{slice.first, logits.columns(), slice.num_classes};
-    launch("cross_entropy_gradient", stream, blocks_for(logits.rows(), 1), kThreads, 0,
+    launch("cross_entropy_gradient", gpu.stream, blocks_for(logits.rows(), 1), kThreads, 0,
            slice_gradient<T>, rows_of(statistics), logits.as<T>(), targets.as<int32_t>(), part,
            gradient_scale);
   });
 }
 
-void sum(cudaStream_t stream, const Tensor& total, const Tensor& values, Write write) {
-  launch("sum", stream, dim3(1), kSumLanes, kWarp * sizeof(double), sum_in_tree, total.as<double>(),
-         values.as<float>(), values.num_elements(), write);
+void Sum::run(const GpuLaunch& gpu) const {
+  launch("sum", gpu.stream, dim3(1), kSumLanes, kWarp * sizeof(double), sum_in_tree,
+         total.as<double>(), values.as<float>(), values.num_elements(), write);
 }
 
-}  // namespace ebb::cuda
+}  // namespace ebb

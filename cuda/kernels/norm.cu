@@ -1,4 +1,4 @@
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 #include "cuda/kernels/row_blocks.h"
 
 namespace ebb::cuda {
@@ -103,39 +103,8 @@ void launch_row_blocks(cudaStream_t stream, const Rows<T>& rows, const T* dy, fl
 
 }  // namespace
 
-void layer_norm_forward(cudaStream_t stream, const LayerNormForward& f) {
-  with_type(f.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Rows<T> rows{f.x.rows(),  f.x.columns(),      f.x.as<T>(),
-                       f.w.as<T>(), f.mean.as<float>(), f.rstd.as<float>()};
-    launch("layer_norm_forward", stream, blocks_for(rows.num_rows, kRowWarps), kRowWarps * kWarp, 0,
-           normalize<T>, rows, f.y.as<T>(), f.b.as<T>(), f.epsilon);
-  });
-}
-
-size_t layer_norm_backward_floats(int64_t num_rows, int64_t num_columns) {
-  return static_cast<size_t>(2 * num_row_blocks(num_rows) * num_columns);
-}
-
-void layer_norm_backward(cudaStream_t stream, const LayerNormBackward& f) {
-  with_type(f.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Rows<T> rows{f.x.rows(),  f.x.columns(),      f.x.as<T>(),
-                       f.w.as<T>(), f.mean.as<float>(), f.rstd.as<float>()};
-    // The sums are computed first, because dx may have the memory of dy.
-    launch_row_blocks(stream, rows, f.dy.as<T>(), f.partials);
-    const int64_t n = rows.num_columns, blocks = num_row_blocks(rows.num_rows);
-    const BlockSums dw{f.dw.as<float>(), f.partials, blocks, 2 * n, f.parameter_write};
-    const BlockSums db{f.db.as<float>(), f.partials + n, blocks, 2 * n, f.parameter_write};
-    launch_for_each("layer_norm_backward", stream, dw, n);
-    launch_for_each("layer_norm_backward", stream, db, n);
-    launch("layer_norm_backward", stream, blocks_for(rows.num_rows, kRowWarps), kRowWarps * kWarp,
-           0, normalize_backward<T>, rows, f.dx.as<T>(), f.dy.as<T>(), f.dx_write);
-  });
-}
-
-size_t column_sums_floats(int64_t num_rows, int64_t num_columns) {
-  return static_cast<size_t>(num_row_blocks(num_rows) * num_columns);
+size_t column_sums_floats(const Tensor& x) {
+  return static_cast<size_t>(num_row_blocks(x.rows()) * x.columns());
 }
 
 void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write write,
@@ -149,5 +118,42 @@ void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write
     launch_for_each("column_sums", stream, add_up, x.columns());
   });
 }
-
 }  // namespace ebb::cuda
+
+namespace ebb {
+
+using namespace cuda;
+
+void LayerNormForward::run(const GpuLaunch& gpu) const {
+  with_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Rows<T> rows{x.rows(),  x.columns(),      x.as<T>(),
+                       w.as<T>(), mean.as<float>(), rstd.as<float>()};
+    launch("layer_norm_forward", gpu.stream, blocks_for(rows.num_rows, kRowWarps),
+           kRowWarps * kWarp, 0, normalize<T>, rows, y.as<T>(), b.as<T>(), epsilon);
+  });
+}
+
+size_t LayerNormBackward::workspace_bytes(const GpuLaunch&) const {
+  return 2 * column_sums_floats(x) * sizeof(float);
+}
+
+void LayerNormBackward::run(const GpuLaunch& gpu) const {
+  auto* const partials = gpu.scratch<float>(workspace_bytes(gpu));
+  with_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Rows<T> rows{x.rows(),  x.columns(),      x.as<T>(),
+                       w.as<T>(), mean.as<float>(), rstd.as<float>()};
+    // The sums are computed first, because dx may have the memory of dy.
+    launch_row_blocks(gpu.stream, rows, dy.as<T>(), partials);
+    const int64_t n = rows.num_columns, blocks = num_row_blocks(rows.num_rows);
+    const BlockSums w_sums{dw.as<float>(), partials, blocks, 2 * n, parameter_write};
+    const BlockSums b_sums{db.as<float>(), partials + n, blocks, 2 * n, parameter_write};
+    launch_for_each("layer_norm_backward", gpu.stream, w_sums, n);
+    launch_for_each("layer_norm_backward", gpu.stream, b_sums, n);
+    launch("layer_norm_backward", gpu.stream, blocks_for(rows.num_rows, kRowWarps),
+           kRowWarps * kWarp, 0, normalize_backward<T>, rows, dx.as<T>(), dy.as<T>(), dx_write);
+  });
+}
+
+}  // namespace ebb

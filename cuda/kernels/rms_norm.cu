@@ -1,4 +1,4 @@
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 #include "cuda/kernels/row_blocks.h"
 
 namespace ebb::cuda {
@@ -100,6 +100,18 @@ __global__ void __launch_bounds__(kColumnThreads)
   partials[(blockIdx.y * gridDim.z + blockIdx.z) * f.width + column] = sum;
 }
 
+/// A norm of whole rows (heads {1, 0}, no wk), or of each head of queries and keys.
+struct RmsNorm {
+  Tensor x = {}, wq = {}, wk = {}, rstd = {};
+  HeadCounts heads = {1, 0};
+};
+struct RmsNormGradients {
+  Tensor dx = {}, dy = {};
+  Write dx_write = Write::Store;
+  Tensor dwq = {}, dwk = {};
+  Write parameter_write = Write::Store;
+};
+
 template <class T>
 Heads<T> heads_of(const RmsNorm& f) {
   return {f.x.rows(),        f.x.columns(), f.wq.num_elements(), f.heads.queries,
@@ -109,9 +121,7 @@ Heads<T> heads_of(const RmsNorm& f) {
 
 int64_t num_weights(const RmsNorm& f) { return f.wk ? 2 : 1; }
 
-}  // namespace
-
-void rms_norm_forward(cudaStream_t stream, const RmsNorm& f, const Tensor& y, float epsilon) {
+void launch_forward(cudaStream_t stream, const RmsNorm& f, const Tensor& y, float epsilon) {
   with_type(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Heads<T> heads = heads_of<T>(f);
@@ -122,11 +132,14 @@ void rms_norm_forward(cudaStream_t stream, const RmsNorm& f, const Tensor& y, fl
   });
 }
 
-size_t rms_norm_backward_floats(const RmsNorm& f) {
-  return static_cast<size_t>(num_row_blocks(f.x.rows()) * num_weights(f) * f.wq.num_elements());
+size_t workspace_bytes_of(const RmsNorm& f) {
+  return static_cast<size_t>(num_row_blocks(f.x.rows()) * num_weights(f) * f.wq.num_elements()) *
+         sizeof(float);
 }
 
-void rms_norm_backward(cudaStream_t stream, const RmsNorm& f, const RmsNormGradients& g) {
+void launch_backward(const GpuLaunch& gpu, const RmsNorm& f, const RmsNormGradients& g) {
+  const cudaStream_t stream = gpu.stream;
+  auto* const partials = gpu.scratch<float>(workspace_bytes_of(f));
   with_type(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Heads<T> heads = heads_of<T>(f);
@@ -136,11 +149,11 @@ void rms_norm_backward(cudaStream_t stream, const RmsNorm& f, const RmsNormGradi
     grid.z = static_cast<unsigned>(num_weights(f));
     const int64_t blocks = num_row_blocks(heads.num_rows), stride = num_weights(f) * heads.width;
     launch("rms_norm_backward", stream, grid, kColumnThreads, 0, sum_head_block<T>, heads,
-           g.dy.as<T>(), g.partials);
-    const BlockSums dwq{g.dwq.as<float>(), g.partials, blocks, stride, g.parameter_write};
+           g.dy.as<T>(), partials);
+    const BlockSums dwq{g.dwq.as<float>(), partials, blocks, stride, g.parameter_write};
     launch_for_each("rms_norm_backward", stream, dwq, heads.width);
     if (f.wk) {
-      const BlockSums dwk{g.dwk.as<float>(), g.partials + heads.width, blocks, stride,
+      const BlockSums dwk{g.dwk.as<float>(), partials + heads.width, blocks, stride,
                           g.parameter_write};
       launch_for_each("rms_norm_backward", stream, dwk, heads.width);
     }
@@ -150,4 +163,39 @@ void rms_norm_backward(cudaStream_t stream, const RmsNorm& f, const RmsNormGradi
   });
 }
 
+RmsNorm norm_of(const RmsNormBackward& f) { return {.x = f.x, .wq = f.w, .rstd = f.rstd}; }
+RmsNorm norm_of(const HeadNormBackward& f) { return {f.x, f.wq, f.wk, f.rstd, f.heads}; }
+
+}  // namespace
 }  // namespace ebb::cuda
+
+namespace ebb {
+
+using namespace cuda;
+
+void RmsNormForward::run(const GpuLaunch& gpu) const {
+  launch_forward(gpu.stream, {.x = x, .wq = w, .rstd = rstd}, y, epsilon);
+}
+
+size_t RmsNormBackward::workspace_bytes(const GpuLaunch&) const {
+  return workspace_bytes_of(norm_of(*this));
+}
+
+void RmsNormBackward::run(const GpuLaunch& gpu) const {
+  launch_backward(gpu, norm_of(*this), {dx, dy, dx_write, dw, {}, parameter_write});
+}
+
+void HeadNormForward::run(const GpuLaunch& gpu) const {
+  launch_forward(gpu.stream, {x, wq, wk, rstd, heads}, y, epsilon);
+}
+
+size_t HeadNormBackward::workspace_bytes(const GpuLaunch&) const {
+  return workspace_bytes_of(norm_of(*this));
+}
+
+void HeadNormBackward::run(const GpuLaunch& gpu) const {
+  launch_backward(gpu, norm_of(*this),
+                  {gradient, gradient, Write::Store, dwq, dwk, parameter_write});
+}
+
+}  // namespace ebb

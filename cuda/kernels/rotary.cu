@@ -1,5 +1,5 @@
 #include "cuda/kernels/elementwise.h"
-#include "cuda/kernels/launches.h"
+#include "cuda/kernels/gpu_launch.h"
 
 namespace ebb::cuda {
 namespace {
@@ -86,47 +86,57 @@ __global__ void __launch_bounds__(kElementThreads)
 }
 
 }  // namespace
+}  // namespace ebb::cuda
 
-void rotary_table(cudaStream_t stream, const Tensor& table, const Tensor& positions,
-                  std::span<const double> frequencies, double factor) {
+namespace ebb {
+
+using namespace cuda;
+
+size_t RotaryTable::workspace_bytes(const GpuLaunch&) const {
+  EBB_CHECK(table.columns() <= kLargestHead,
+            "rotary_table: heads of " + std::to_string(table.columns()) +
+                " channels; the CUDA backend has kernels for up to " +
+                std::to_string(kLargestHead));
+  return 0;
+}
+
+void RotaryTable::run(const GpuLaunch& gpu) const {
   Frequencies copied = {};
   for (size_t i = 0; i < frequencies.size(); ++i) copied.of[i] = frequencies[i];
   const auto half = static_cast<int>(frequencies.size());
-  launch("rotary_table", stream, blocks_for(table.rows() * half, kElementThreads), kElementThreads,
-         0, fill_table, table.as<float>(), positions.as<int32_t>(), copied, half, table.rows(),
-         factor);
+  launch("rotary_table", gpu.stream, blocks_for(table.rows() * half, kElementThreads),
+         kElementThreads, 0, fill_table, table.as<float>(), positions.as<int32_t>(), copied, half,
+         table.rows(), factor);
 }
 
-void rotary(cudaStream_t stream, const Tensor& x, const Tensor& table, int64_t num_heads,
-            RotaryDirection way) {
+void ApplyRotary::run(const GpuLaunch& gpu) const {
   with_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto half = static_cast<int>(table.columns() / 2);
     const auto pairs = static_cast<int>(num_heads * half);
     const auto blocks = static_cast<int>(ceil_div(pairs, kElementThreads));
-    launch("rotary", stream, blocks_for(x.rows() * blocks, 1), kElementThreads, 0, turn<T>,
+    launch("rotary", gpu.stream, blocks_for(x.rows() * blocks, 1), kElementThreads, 0, turn<T>,
            x.as<T>(), x.columns(), table.as<float>(), pairs, half, blocks,
-           way == RotaryDirection::Forward ? 1.0f : -1.0f);
+           direction == RotaryDirection::Forward ? 1.0f : -1.0f);
   });
 }
 
-void swiglu_forward(cudaStream_t stream, const Tensor& y, const Tensor& x) {
+void SwigluForward::run(const GpuLaunch& gpu) const {
   with_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto blocks = static_cast<int>(ceil_div(y.columns(), kElementThreads));
-    launch("swiglu_forward", stream, blocks_for(y.rows() * blocks, 1), kElementThreads, 0, gate<T>,
-           y.as<T>(), x.as<T>(), y.columns(), blocks);
+    launch("swiglu_forward", gpu.stream, blocks_for(y.rows() * blocks, 1), kElementThreads, 0,
+           gate<T>, y.as<T>(), x.as<T>(), y.columns(), blocks);
   });
 }
 
-void swiglu_backward(cudaStream_t stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
-                     Write write) {
+void SwigluBackward::run(const GpuLaunch& gpu) const {
   with_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto blocks = static_cast<int>(ceil_div(dy.columns(), kElementThreads));
-    launch("swiglu_backward", stream, blocks_for(dy.rows() * blocks, 1), kElementThreads, 0,
+    launch("swiglu_backward", gpu.stream, blocks_for(dy.rows() * blocks, 1), kElementThreads, 0,
            gate_backward<T>, dx.as<T>(), dy.as<T>(), x.as<T>(), dy.columns(), blocks, write);
   });
 }
 
-}  // namespace ebb::cuda
+}  // namespace ebb

@@ -46,7 +46,7 @@ class HostStream final : public Stream {
   StreamStats stats() const override;
 
  private:
-  using Task = InlineFunction<void(), 400>;
+  using Task = InlineFunction<void(), 592>;
 
   // Called on the submitting thread.
   void enqueue(auto command);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/errors.h"
+#include "device/kernels.h"
 #include "device/planes.h"
 #include "scheduler/search/memory_sizes.h"
 
@@ -129,14 +130,14 @@ void DeviceState::submit_update(Stream& compute, Kernels& kernels, const Planes&
   const auto plane = [&](void* data, DType type) {
     return Tensor{static_cast<std::byte*>(data), type, {run.count}};
   };
-  kernels.adamw(compute,
-                {.weight = plane(at.weight, at.weight_dtype),
-                 .low = at.low,
-                 .master = at.master,
-                 .momentum = plane(at.momentum, DType::F32),
-                 .variance = plane(at.variance, DType::F32),
-                 .gradient = plane(const_cast<std::byte*>(at.gradient), at.gradient_dtype)},
-                &coefficients(after_norm)[find(run)]);
+  kernels.submit(compute, AdamWUpdate{.weight = plane(at.weight, at.weight_dtype),
+                                      .low = at.low,
+                                      .master = at.master,
+                                      .momentum = plane(at.momentum, DType::F32),
+                                      .variance = plane(at.variance, DType::F32),
+                                      .gradient = plane(const_cast<std::byte*>(at.gradient),
+                                                        at.gradient_dtype),
+                                      .coefficients = &coefficients(after_norm)[find(run)]});
 }
 
 }  // namespace ebb

@@ -7,6 +7,7 @@
 
 #include "cpu_adam/gradient_norm.h"
 #include "cpu_adam/undo.h"
+#include "device/kernels.h"
 #include "scheduler/plan/simulate.h"
 #include "scheduler/search/memory_sizes.h"
 
@@ -130,8 +131,8 @@ void Optimizer::add_extra_uses(Stream& compute, uint32_t chunk) {
     const uint64_t inside = s.first_element - layout_.first_element(s.parameter);
     for (uint32_t use = 1; use < layout_.parameter(s.parameter).num_uses; ++use) {
       const uint64_t extra = layout_.first_sum_element(s.parameter, use) + inside;
-      kernels_.accumulate(compute, sums(s.first_element, s.num_elements),
-                          sums(extra, s.num_elements));
+      kernels_.submit(
+          compute, Accumulate{sums(s.first_element, s.num_elements), sums(extra, s.num_elements)});
     }
   }
 }
@@ -160,15 +161,15 @@ void Optimizer::submit_round(Stream& compute, uint32_t chunk) {
         return Tensor{spaces_.base(Space::GradientSums) + first * sizeof(float), DType::F32,
                       out.shape};
       };
-      kernels_.round_gradient(compute, out, sums(run.first), sums(run.second_sum),
-                              one_run ? partials : Tensor{});
+      kernels_.submit(compute, RoundGradient{out, sums(run.first), sums(run.second_sum),
+                                             one_run ? partials : Tensor{}});
     } else {
-      kernels_.fill_zero(compute, out);
+      kernels_.submit(compute, FillZero{out});
     }
   }
   if (one_run && runs_[first_run_[chunk]].trained) return;
-  kernels_.squared_norm_pieces(
-      compute, partials, gradient(chunk * layout_.chunk_elements(), layout_.chunk_elements(chunk)));
+  kernels_.submit(compute, SquaredNormPieces{partials, gradient(chunk * layout_.chunk_elements(),
+                                                                layout_.chunk_elements(chunk))});
 }
 
 void Optimizer::submit_partial_norms(Stream& store, uint32_t chunk) {

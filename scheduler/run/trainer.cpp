@@ -9,6 +9,7 @@
 #include "autograd/arena.h"
 #include "autograd/micro_batches.h"
 #include "autograd/tape.h"
+#include "device/kernels.h"
 #include "device/planes.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/run/optimizer.h"
@@ -149,9 +150,9 @@ void Trainer::Impl::initialise_device(Kernels& kernels) {
   runner_.run(plan);
   for (const uint32_t c : plan.chunks_that(&ChunkRecord::ends_on_device)) {
     const auto elements = static_cast<int64_t>(layout_.chunk_elements());
-    kernels.fill_zero(
-        *compute_,
-        {spaces_.address({Space::Weights, c}), layout_.weight_type(), {elements}});
+    kernels.submit(*compute_, FillZero{{spaces_.address({Space::Weights, c}),
+                                        layout_.weight_type(),
+                                        {elements}}});
   }
   compute_->synchronize();
 }

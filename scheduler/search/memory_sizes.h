@@ -7,7 +7,7 @@
 
 #include "chunk/home.h"
 #include "chunk/ledger.h"
-#include "device/kernels.h"
+#include "device/kernel_arguments.h"
 #include "scheduler/search/preparation.h"
 
 namespace ebb {

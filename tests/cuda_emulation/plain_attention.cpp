@@ -22,12 +22,12 @@ namespace {
 template <class T>
 class PlainHeads {
  public:
-  PlainHeads(const cuda::AttentionLaunch& f, const AttentionPart& part, int64_t row)
-      : f_(f), row_(row), num_heads_(part.num_kv_heads * f_.group()), at_(f, part) {}
+  PlainHeads(const AttentionOperands& f, const AttentionPart& part, int64_t row)
+      : f_(f), row_(row), num_heads_(part.num_kv_heads * f_.group_size()), at_(f, part) {}
 
   void attend(int64_t head) const {
     const int64_t d = f_.head_size;
-    const auto v = values(head / f_.group());
+    const auto v = values(head / f_.group_size());
     for (int64_t query = 0; query < f_.num_tokens; ++query) {
       const std::vector<double> scores = scores_of(head, query);
       const double highest = *std::ranges::max_element(scores);
@@ -49,11 +49,11 @@ class PlainHeads {
   void differentiate(int64_t kv_head) const {
     const auto count = static_cast<size_t>(f_.num_tokens * f_.head_size);
     std::vector<double> dk(count, 0.0), dv(count, 0.0);
-    for (int64_t head = kv_head * f_.group(); head < (kv_head + 1) * f_.group(); ++head) {
+    for (int64_t head = kv_head * f_.group_size(); head < (kv_head + 1) * f_.group_size(); ++head) {
       const HeadGradients one = differentiate_head(head);
       for (size_t i = 0; i < count; ++i) {
-        dk[i] += f_.group() == 1 ? one.dk[i] : round(one.dk[i]);
-        dv[i] += f_.group() == 1 ? one.dv[i] : round(one.dv[i]);
+        dk[i] += f_.group_size() == 1 ? one.dk[i] : round(one.dk[i]);
+        dv[i] += f_.group_size() == 1 ? one.dv[i] : round(one.dv[i]);
       }
       write(at_.queries, head, one.dq);
     }
@@ -71,7 +71,8 @@ class PlainHeads {
     const auto count = static_cast<size_t>(n * d);
     HeadGradients g{std::vector<double>(count), std::vector<double>(count),
                     std::vector<double>(count)};
-    const auto q = queries(head), k = keys(head / f_.group()), v = values(head / f_.group());
+    const auto q = queries(head), k = keys(head / f_.group_size()),
+               v = values(head / f_.group_size());
     for (int64_t query = 0; query < n; ++query) {
       const T* y = out(f_.out, head, query);
       const T* dy = out(f_.dout, head, query);
@@ -129,7 +130,7 @@ class PlainHeads {
   }
   /// The scores of a query; -infinity for keys that it does not see.
   std::vector<double> scores_of(int64_t head, int64_t query) const {
-    const auto q = queries(head), k = keys(head / f_.group());
+    const auto q = queries(head), k = keys(head / f_.group_size());
     std::vector<double> scores(static_cast<size_t>(f_.num_tokens),
                                -std::numeric_limits<double>::infinity());
     const int64_t last = f_.causal ? query : f_.num_tokens - 1;
@@ -143,18 +144,18 @@ class PlainHeads {
     return scores;
   }
 
-  const cuda::AttentionLaunch& f_;
+  const AttentionOperands& f_;
   const int64_t row_, num_heads_;
   const AttentionPlaces at_;
 };
 
 class PlainAttention final : public AttentionLibrary {
  public:
-  bool can_attend(const cuda::AttentionLaunch&, size_t) override { return true; }
-  bool can_differentiate(const cuda::AttentionLaunch&, const AttentionPart&, size_t) override {
+  bool can_attend(const AttentionOperands&, size_t) override { return true; }
+  bool can_differentiate(const AttentionOperands&, const AttentionPart&, size_t) override {
     return true;
   }
-  void forward(cudaStream_t stream, const cuda::AttentionLaunch& f,
+  void forward(cudaStream_t stream, const AttentionOperands& f,
                std::span<std::byte> workspace) override {
     check(f, workspace);
     load_for(forward_shapes_, f, {.num_rows = f.batch, .num_kv_heads = f.num_kv_heads});
@@ -167,7 +168,7 @@ class PlainAttention final : public AttentionLibrary {
       });
     });
   }
-  void backward(cudaStream_t stream, const cuda::AttentionLaunch& f, const AttentionPart& part,
+  void backward(cudaStream_t stream, const AttentionOperands& f, const AttentionPart& part,
                 std::span<std::byte> workspace) override {
     check(f, workspace);
     check(f, {reinterpret_cast<std::byte*>(f.inner), sizeof(float)});
@@ -185,14 +186,14 @@ class PlainAttention final : public AttentionLibrary {
   }
 
  private:
-  static void check(const cuda::AttentionLaunch& f, std::span<std::byte> scratch) {
+  static void check(const AttentionOperands& f, std::span<std::byte> scratch) {
     EBB_CHECK(is_library_attention(f), "cuDNN would refuse this attention");
     EBB_CHECK(emulation::is_device_memory(scratch.data(), scratch.size()),
               "the workspace of attention is not on the device");
   }
 
   using Shape = std::array<int64_t, 6>;
-  static void load_for(std::set<Shape>& loaded, const cuda::AttentionLaunch& f,
+  static void load_for(std::set<Shape>& loaded, const AttentionOperands& f,
                        const AttentionPart& part) {
     const Shape shape = {part.num_rows, part.num_kv_heads, f.num_tokens,
                          f.num_heads,   f.num_kv_heads,    f.head_size};

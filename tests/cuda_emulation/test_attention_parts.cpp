@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 
 TEST(AttentionParts, AreRowsOrHeadsThatDivideTheBatch) {
-  const auto expect = [](const cuda::AttentionLaunch& f, int64_t num_rows, int64_t num_kv_heads) {
+  const auto expect = [](const AttentionOperands& f, int64_t num_rows, int64_t num_kv_heads) {
     const auto first = first_backward_part(f);
     ASSERT_TRUE(first);
     EXPECT_EQ(first->part.row, 0);
@@ -70,12 +70,12 @@ class CountingLibrary final : public AttentionLibrary {
  public:
   CountingLibrary(std::vector<int>& counts, const BackwardPart& first)
       : counts_(counts), first_(first) {}
-  bool can_attend(const cuda::AttentionLaunch&, size_t) override { return true; }
-  bool can_differentiate(const cuda::AttentionLaunch&, const AttentionPart&, size_t) override {
+  bool can_attend(const AttentionOperands&, size_t) override { return true; }
+  bool can_differentiate(const AttentionOperands&, const AttentionPart&, size_t) override {
     return true;
   }
-  void forward(cudaStream_t, const cuda::AttentionLaunch&, std::span<std::byte>) override {}
-  void backward(cudaStream_t, const cuda::AttentionLaunch& f, const AttentionPart& part,
+  void forward(cudaStream_t, const AttentionOperands&, std::span<std::byte>) override {}
+  void backward(cudaStream_t, const AttentionOperands& f, const AttentionPart& part,
                 std::span<std::byte> workspace) override {
     EXPECT_EQ(workspace.size(), first_.workspace_bytes);
     EXPECT_EQ(reinterpret_cast<std::byte*>(f.inner) + first_.inner_bytes, workspace.data());

@@ -162,7 +162,7 @@ TEST(EmulatedBackendDeathTest, AnIndexBeyondABlockFaults) {
     const auto compute = device->create_stream(StreamKind::Compute);
     blocks->map(0, place, *compute);
     const Tensor x{place, DType::F32, {static_cast<int64_t>(count)}};
-    device->kernels().add(*compute, x, x, x);
+    device->kernels().submit(*compute, Add{x, x, x});
     compute->synchronize();
     std::_Exit(0);
   };
@@ -186,14 +186,14 @@ TEST_F(EmulatedBackend, AskingAnEventThatIsNotDoneFailsNoLaunch) {
   Gate gate;
   const auto compute = device->create_stream(StreamKind::Compute);
   const auto load = device->create_stream(StreamKind::Load);
-  device->kernels().add(*compute, floats(y), floats(y), floats(y));  // loads the code
+  device->kernels().submit(*compute, Add{floats(y), floats(y), floats(y)});  // loads the code
   compute->synchronize();
   load->submit({}, [&] { gate.pass(); });
   load->record(*event);
   EXPECT_FALSE(event->done());
-  device->kernels().add(*compute, floats(y), floats(y), floats(y));
+  device->kernels().submit(*compute, Add{floats(y), floats(y), floats(y)});
   (void)load->stats();  // queries the marks of BusyTime
-  device->kernels().add(*compute, floats(y), floats(y), floats(y));
+  device->kernels().submit(*compute, Add{floats(y), floats(y), floats(y)});
   EXPECT_NO_THROW(compute->synchronize());
   gate.open();
 }
@@ -217,7 +217,7 @@ TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
     });
     load->wait(*event);
     EXPECT_EQ(event->done(), in_place);
-    device->kernels().add(*compute, floats(y), floats(y), floats(y));
+    device->kernels().submit(*compute, Add{floats(y), floats(y), floats(y)});
     gate.open();
     opens.join();
     if (in_place) {
@@ -255,11 +255,11 @@ TEST_F(EmulatedBackend, WrongDataIsToldToTheStreamThatHadIt) {
   {
     const auto compute = device->create_stream(StreamKind::Compute);
     compute->copy(tokens.data, home.data(), sizeof(int32_t), CopyKind::Load);
-    device->kernels().embedding_forward(*compute, y, tokens, {}, table, {});
+    device->kernels().submit(*compute, EmbeddingForward{y, tokens, {}, table, {}});
     emulation::settings().refuses = [](std::string_view call) {
       return call == "cudaLaunchKernelEx";
     };
-    device->kernels().add(*compute, y, y, y);
+    device->kernels().submit(*compute, Add{y, y, y});
     EXPECT_SAYS(error_of<LogicError>([&] { compute->synchronize(); }), "index 5 at row 0");
     emulation::settings().refuses = {};
   }
@@ -275,8 +275,8 @@ TEST_F(EmulatedBackend, ARefusedLaunchIsToldOnItsOwnStreamAlone) {
   emulation::settings().refuses = [n = 0](std::string_view call) mutable {
     return call == "cudaLaunchKernelEx" && n++ == 0;
   };
-  device->kernels().add(*one, floats(y), floats(y), floats(y));
-  device->kernels().add(*other, floats(y), floats(y), floats(y));
+  device->kernels().submit(*one, Add{floats(y), floats(y), floats(y)});
+  device->kernels().submit(*other, Add{floats(y), floats(y), floats(y)});
   EXPECT_SAYS(error_of<DeviceError>([&] { one->synchronize(); }), "launch");
   EXPECT_NO_THROW(other->synchronize());
 }
@@ -335,7 +335,7 @@ TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
   }).join();
   std::thread([&] { compute->record(*event); }).join();
   std::thread([&] { load->wait(*host_event); }).join();
-  std::thread([&] { device->kernels().fill_zero(*compute, floats(y)); }).join();
+  std::thread([&] { device->kernels().submit(*compute, FillZero{floats(y)}); }).join();
   std::thread([&] { blocks->map(0, place, *compute); }).join();
   std::thread([&] { blocks->map(0, place + kBlock, *compute); }).join();
   gate.open();
@@ -353,7 +353,7 @@ TEST_F(EmulatedBackend, ANewThreadsFirstCallIsForTheDevicesOwnGpu) {
   auto event = device->create_event();
   auto compute = device->create_stream(StreamKind::Compute);
   const auto update = device->create_stream(StreamKind::Update);
-  device->kernels().fill_zero(*compute, floats(y));  // a wait ends this work, with a mark
+  device->kernels().submit(*compute, FillZero{floats(y)});  // a wait ends this work, with a mark
   const std::pair<const char*, std::function<void()>> calls[] = {
       {"a record", [&] { compute->record(*event); }},
       {"a wait of a host thread", [&] { update->wait(*event), update->synchronize(); }},
@@ -403,8 +403,9 @@ void set_up_and_work() {
     load->copy(place, home.data(), kBlock, CopyKind::Load);
     load->record(*loaded);
     compute->wait(*loaded);
-    device->kernels().fill_zero(*compute, floats(away));
-    device->kernels().add(*compute, floats(away), {place, DType::F32, {kBlock / 4}}, floats(away));
+    device->kernels().submit(*compute, FillZero{floats(away)});
+    device->kernels().submit(*compute,
+                             Add{floats(away), {place, DType::F32, {kBlock / 4}}, floats(away)});
     compute->record(*loaded);
     update->wait(*loaded);
     update->submit({}, [&gate = gates[round]] { gate.pass(); });

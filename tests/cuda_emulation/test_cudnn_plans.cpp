@@ -56,12 +56,12 @@ class CudnnPlans : public testing::TestWithParam<Gpu> {
     check_cudnn(library_, library_.Finalize(properties_.get()), "describing a GPU");
   }
 
-  std::optional<CudnnPlan> plan(const cuda::AttentionLaunch& f) const {
+  std::optional<CudnnPlan> plan(const AttentionOperands& f) const {
     return plan_attention(library_, {.properties = properties_.get()}, forward_of(f),
                           int64_t{kAttentionWorkspaceBytes});
   }
   /// With exactly the workspace of such a part.
-  std::optional<CudnnPlan> plan_backward(const cuda::AttentionLaunch& f) const {
+  std::optional<CudnnPlan> plan_backward(const AttentionOperands& f) const {
     const auto first = first_backward_part(f);
     return plan_attention(library_, {.properties = properties_.get()}, backward_of(f, first->part),
                           static_cast<int64_t>(first->workspace_bytes));

@@ -26,10 +26,10 @@ Results compute(DType type) {
               down = random_array(type, {kOuter, kInner}, 4);
   const Array before(type, {kRows, kInner}), y(type, {kRows, kInner}), d(type, {kRows, kInner});
   const Array dw(DType::F32, {kInner, kOuter}), dbias(DType::F32, {kInner});
-  h.kernels->linear_activation_forward(h.stream, y, before, x, w, bias, Activation::GeluTanh);
-  h.kernels->activation_linear_backward(h.stream, d, x, down, before, Activation::GeluTanh);
-  h.kernels->linear_backward_weight(h.stream, dw, dbias, y, x, Write::Store);
-  h.kernels->linear_backward_weight(h.stream, dw, dbias, y, x, Write::Add);
+  h.kernels->submit(h.stream, LinearActivationForward{y, before, x, w, bias, Activation::GeluTanh});
+  h.kernels->submit(h.stream, ActivationLinearBackward{d, x, down, before, Activation::GeluTanh});
+  h.kernels->submit(h.stream, LinearBackwardWeight{dw, dbias, y, x, Write::Store});
+  h.kernels->submit(h.stream, LinearBackwardWeight{dw, dbias, y, x, Write::Add});
   return {before.values(), y.values(), d.values(), dw.values(), dbias.values()};
 }
 

@@ -109,7 +109,7 @@ TEST_F(EmulatedCompute, KernelsAndCopiesWithinTheDeviceWriteNothing) {
   std::fill_n(w.as<float>(), 128, 1.0f);
   bool ran = false;
   const double seconds = seconds_of([&] {
-    device->kernels().linear_forward(*compute, y, x, w, {});
+    device->kernels().submit(*compute, LinearForward{y, x, w, {}});
     compute->copy(y.data, x.data, 64, CopyKind::Within);
     compute->submit({}, [&ran] { ran = true; });
   });

@@ -144,7 +144,7 @@ TEST(HostDevice, KernelsRunOnTheStream) {
   Buffer buffer = device->allocate(MemoryKind::Device, 400, "test");
   Tensor y{buffer.data(), DType::F32, {100}};
   std::ranges::fill(y.span<float>(), 3.0f);
-  device->kernels().fill_zero(*stream, y);
+  device->kernels().submit(*stream, FillZero{y});
   stream->synchronize();
   EXPECT_TRUE(std::ranges::all_of(y.span<float>(), [](float v) { return v == 0; }));
 }

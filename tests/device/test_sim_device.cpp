@@ -67,7 +67,7 @@ TEST(SimDevice, KernelsOnlyAddTheirCost) {
   Buffer memory = device.allocate(MemoryKind::Device, kGiB, "tensors");
   const Tensor x{memory.data(), DType::F32, {4, 8}}, w{memory.data() + 4096, DType::F32, {16, 8}},
       y{memory.data() + 8192, DType::F32, {4, 16}};
-  device.kernels().linear_forward(*stream, y, x, w, {});
+  device.kernels().submit(*stream, LinearForward{y, x, w, {}});
   EXPECT_EQ(device.total().flops, 2.0 * 4 * 8 * 16);
   EXPECT_GE(device.total().bytes, 4.0 * (4 * 8 + 16 * 8 + 4 * 16));
 }

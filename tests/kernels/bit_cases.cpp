@@ -16,9 +16,9 @@ Bits run_layer_norm(Harness& h, DType t) {
               b = random_array(t, {c}, 3);
   const Array y(t, {n, c}), mean(DType::F32, {n}), rstd(DType::F32, {n}), dx(t, {n, c});
   const Array dw(DType::F32, {c}), db(DType::F32, {c});
-  h.kernels->layer_norm_forward(h.stream, y, mean, rstd, x, w, b, 1e-5f);
-  h.kernels->layer_norm_backward(h.stream, dx, Write::Store, dw, db, Write::Store, y, x, w, mean,
-                                 rstd);
+  h.kernels->submit(h.stream, LayerNormForward{y, mean, rstd, x, w, b, 1e-5f});
+  h.kernels->submit(h.stream,
+                    LayerNormBackward{dx, Write::Store, dw, db, Write::Store, y, x, w, mean, rstd});
   Bits bits;
   for (const Array* a : {&y, &mean, &rstd, &dx, &dw, &db}) append(bits, *a);
   return bits;
@@ -28,13 +28,14 @@ Bits run_rms_norm(Harness& h, DType t) {
   constexpr int64_t n = 300, c = 197, d = 22;
   const Array x = random_array(t, {n, c}, 1), w = random_array(t, {c}, 2), y(t, {n, c});
   const Array rstd(DType::F32, {n}), dx(t, {n, c}), dw(DType::F32, {c});
-  h.kernels->rms_norm_forward(h.stream, y, rstd, x, w, 1e-5f);
-  h.kernels->rms_norm_backward(h.stream, dx, Write::Store, dw, Write::Store, y, x, w, rstd);
+  h.kernels->submit(h.stream, RmsNormForward{y, rstd, x, w, 1e-5f});
+  h.kernels->submit(h.stream, RmsNormBackward{dx, Write::Store, dw, Write::Store, y, x, w, rstd});
   const Array qkv = random_array(t, {n, 7 * d}, 3), g = random_array(t, {n, 7 * d}, 4);
   const Array wq = random_array(t, {d}, 5), wk = random_array(t, {d}, 6), normal(t, {n, 7 * d});
   const Array rstds(DType::F32, {n, 5}), dwq(DType::F32, {d}), dwk(DType::F32, {d});
-  h.kernels->head_norm_forward(h.stream, normal, rstds, qkv, wq, wk, {3, 2}, 1e-5f);
-  h.kernels->head_norm_backward(h.stream, g, dwq, dwk, Write::Store, qkv, wq, wk, rstds, {3, 2});
+  h.kernels->submit(h.stream, HeadNormForward{normal, rstds, qkv, wq, wk, {3, 2}, 1e-5f});
+  h.kernels->submit(h.stream,
+                    HeadNormBackward{g, dwq, dwk, Write::Store, qkv, wq, wk, rstds, {3, 2}});
   Bits bits;
   for (const Array* a : {&y, &rstd, &dx, &dw, &normal, &rstds, &g, &dwq, &dwk}) append(bits, *a);
   return bits;
@@ -46,10 +47,10 @@ Bits run_rotary_and_swiglu(Harness& h, DType t) {
   const Values frequencies = random_values(17, 2);
   const Array x = random_array(t, {n, 100}, 3), wide = random_array(t, {n, 2 * f}, 4, 6.0);
   const Array y(t, {n, f}), dx(t, {n, 2 * f});
-  h.kernels->rotary_table(h.stream, table, positions, frequencies, 1.1);
-  h.kernels->rotary(h.stream, x, table, 2, RotaryDirection::Forward);
-  h.kernels->swiglu_forward(h.stream, y, wide);
-  h.kernels->swiglu_backward(h.stream, dx, y, wide, Write::Store);
+  h.kernels->submit(h.stream, RotaryTable{table, positions, frequencies, 1.1});
+  h.kernels->submit(h.stream, ApplyRotary{x, table, 2, RotaryDirection::Forward});
+  h.kernels->submit(h.stream, SwigluForward{y, wide});
+  h.kernels->submit(h.stream, SwigluBackward{dx, y, wide, Write::Store});
   Bits bits;
   for (const Array* a : {&table, &x, &y, &dx}) append(bits, *a);
   return bits;
@@ -60,12 +61,12 @@ Bits run_elementwise(Harness& h, DType t) {
   const Array x = random_array(t, {n}, 1, 6.0), dy = random_array(t, {n}, 2), y(t, {n}), dx(t, {n});
   Bits bits;
   for (Activation activation : {Activation::GeluTanh, Activation::Gelu, Activation::Relu}) {
-    h.kernels->activation_forward(h.stream, y, x, activation);
-    h.kernels->activation_backward(h.stream, dx, dy, x, activation, Write::Store);
+    h.kernels->submit(h.stream, ActivationForward{y, x, activation});
+    h.kernels->submit(h.stream, ActivationBackward{dx, dy, x, activation, Write::Store});
     append(bits, y);
     append(bits, dx);
   }
-  h.kernels->accumulate(h.stream, dx, x);
+  h.kernels->submit(h.stream, Accumulate{dx, x});
   append(bits, dx);
   return bits;
 }
@@ -78,8 +79,8 @@ Bits run_linear_activation(Harness& h, DType t) {
     const Array bias = random_array(t, {inner}, 3), down = random_array(t, {c, inner}, 4);
     const Array before(t, {n, inner}), y(t, {n, inner}), dbefore(t, {n, inner});
     for (const Activation kind : {Activation::GeluTanh, Activation::Gelu}) {
-      h.kernels->linear_activation_forward(h.stream, y, before, x, up, bias, kind);
-      h.kernels->activation_linear_backward(h.stream, dbefore, x, down, before, kind);
+      h.kernels->submit(h.stream, LinearActivationForward{y, before, x, up, bias, kind});
+      h.kernels->submit(h.stream, ActivationLinearBackward{dbefore, x, down, before, kind});
       for (const Array* a : {&before, &y, &dbefore}) append(bits, *a);
     }
   }
@@ -90,8 +91,8 @@ Bits run_embedding(Harness& h, DType t) {
   constexpr int64_t n = 500, c = 50, rows = 60;
   const Array tokens = int_array(random_indices(n, rows, 1)), table = random_array(t, {rows, c}, 2);
   const Array y(t, {n, c}), dtable(DType::F32, {rows, c});
-  h.kernels->embedding_forward(h.stream, y, tokens, tokens, table, table);
-  h.kernels->embedding_backward(h.stream, dtable, y, tokens, Write::Store);
+  h.kernels->submit(h.stream, EmbeddingForward{y, tokens, tokens, table, table});
+  h.kernels->submit(h.stream, EmbeddingBackward{dtable, y, tokens, Write::Store});
   Bits bits;
   append(bits, y);
   append(bits, dtable);
@@ -116,8 +117,8 @@ Bits run_attention(Harness& h, DType t) {
                 out(t, {b, n, heads * d});
     const Array lse(DType::F32, {b, heads, n}), dout = random_array(t, {b, n, heads * d}, 2);
     const Array dqkv(t, qkv.tensor().shape);
-    h.kernels->attention_forward(h.stream, out, lse, qkv, shape);
-    h.kernels->attention_backward(h.stream, dqkv, dout, qkv, out, lse, shape);
+    h.kernels->submit(h.stream, AttentionForward{out, lse, qkv, shape});
+    h.kernels->submit(h.stream, AttentionBackward{dqkv, dout, qkv, out, lse, shape});
     for (const Array* a : {&out, &lse, &dqkv}) append(bits, *a);
   }
   return bits;
@@ -127,8 +128,8 @@ Bits run_loss(Harness& h, DType t) {
   constexpr int64_t n = 50, classes = 1003;
   const Array logits = random_array(t, {n, classes}, 1, 8.0), losses(DType::F32, {n});
   const Array targets = int_array(random_indices(n, classes, 2)), total(DType::F64, {1});
-  h.kernels->cross_entropy(h.stream, losses, logits, targets, 0.01f);
-  h.kernels->sum(h.stream, total, losses, Write::Store);
+  h.kernels->submit(h.stream, CrossEntropy{losses, logits, targets, 0.01f});
+  h.kernels->submit(h.stream, Sum{total, losses, Write::Store});
   Bits bits;
   for (const Array* a : {&losses, &logits, &total}) append(bits, *a);
   return bits;
@@ -140,10 +141,10 @@ Bits run_sliced_loss(Harness& h, DType t) {
   const Array targets = int_array(random_indices(n, 2 * width, 3));
   const Array losses(DType::F32, {n}), statistics(DType::F32, {n, 3});
   const ClassSlice slices[] = {{0, 2 * width}, {width, 2 * width}};
-  h.kernels->cross_entropy_statistics(h.stream, losses, statistics, low, targets, slices[0]);
-  h.kernels->cross_entropy_statistics(h.stream, losses, statistics, high, targets, slices[1]);
-  h.kernels->cross_entropy_gradient(h.stream, high, statistics, targets, slices[1], 0.01f);
-  h.kernels->cross_entropy_gradient(h.stream, low, statistics, targets, slices[0], 0.01f);
+  h.kernels->submit(h.stream, CrossEntropyStatistics{losses, statistics, low, targets, slices[0]});
+  h.kernels->submit(h.stream, CrossEntropyStatistics{losses, statistics, high, targets, slices[1]});
+  h.kernels->submit(h.stream, CrossEntropyGradient{high, statistics, targets, slices[1], 0.01f});
+  h.kernels->submit(h.stream, CrossEntropyGradient{low, statistics, targets, slices[0], 0.01f});
   Bits bits;
   for (const Array* a : {&losses, &statistics, &low, &high}) append(bits, *a);
   return bits;
@@ -153,8 +154,8 @@ Bits run_gradient(Harness& h, DType t) {
   constexpr int64_t n = 3 * kPieceElements + 77;
   const Array sums = random_array(DType::F32, {n}, 1);
   const Array gradient(t, {n}), partials(DType::F64, {4});
-  h.kernels->round_gradient(h.stream, gradient, sums, {}, {});
-  h.kernels->squared_norm_pieces(h.stream, partials, gradient);
+  h.kernels->submit(h.stream, RoundGradient{gradient, sums, {}, {}});
+  h.kernels->submit(h.stream, SquaredNormPieces{partials, gradient});
   Bits bits;
   append(bits, gradient);
   append(bits, partials);
@@ -170,9 +171,9 @@ Bits linear_bits(Harness& h, DType t) {
     const Array x = random_array(t, {n, c}, 1), w = random_array(t, {oc, c}, 2);
     const Array b = random_array(t, {oc}, 3), y(t, {n, oc}), dx = random_array(t, {n, c}, 4);
     const Array dw = random_array(DType::F32, {oc, c}, 5), db = random_array(DType::F32, {oc}, 6);
-    h.kernels->linear_forward(h.stream, y, x, w, b);
-    h.kernels->linear_backward_input(h.stream, dx, y, w, Write::Add);
-    h.kernels->linear_backward_weight(h.stream, dw, db, y, x, Write::Add);
+    h.kernels->submit(h.stream, LinearForward{y, x, w, b});
+    h.kernels->submit(h.stream, LinearBackwardInput{dx, y, w, Write::Add});
+    h.kernels->submit(h.stream, LinearBackwardWeight{dw, db, y, x, Write::Add});
     for (const Array* a : {&y, &dx, &dw, &db}) append(bits, *a);
   }
   return bits;

@@ -77,15 +77,16 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
     Guarded constants(sizeof(coefficients));
     std::memcpy(constants.data(), &coefficients, sizeof(coefficients));
     Harness h(2);
-    h.kernels->adamw(
+    h.kernels->submit(
         h.stream,
-        {.weight = w,
-         .low = weight == DType::BF16 ? reinterpret_cast<int16_t*>(low.tensor().data) : nullptr,
-         .master = weight == DType::F16 ? master.tensor().as<float>() : nullptr,
-         .momentum = m,
-         .variance = v,
-         .gradient = g},
-        reinterpret_cast<const AdamWCoefficients*>(constants.data()));
+        AdamWUpdate{
+            .weight = w,
+            .low = weight == DType::BF16 ? reinterpret_cast<int16_t*>(low.tensor().data) : nullptr,
+            .master = weight == DType::F16 ? master.tensor().as<float>() : nullptr,
+            .momentum = m,
+            .variance = v,
+            .gradient = g,
+            .coefficients = reinterpret_cast<const AdamWCoefficients*>(constants.data())});
     read_back(s.weight, w);
     read_back(s.low, low);
     read_back(s.master, master);

@@ -90,10 +90,10 @@ struct Attend {
             s.keys,  s.window, static_cast<float>(s.scale)};
   }
   void forward(Harness& h) const {
-    h.kernels->attention_forward(h.stream, out, log_sum_exp, qkv, arguments());
+    h.kernels->submit(h.stream, AttentionForward{out, log_sum_exp, qkv, arguments()});
   }
   void backward(Harness& h) const {
-    h.kernels->attention_backward(h.stream, dqkv, dout, qkv, out, log_sum_exp, arguments());
+    h.kernels->submit(h.stream, AttentionBackward{dqkv, dout, qkv, out, log_sum_exp, arguments()});
   }
 };
 

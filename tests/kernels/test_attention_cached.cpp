@@ -83,7 +83,7 @@ TEST_P(AttentionCachedTest, EqualsAttentionOverTheWholeText) {
                     tokens_of(all.values(), s, s.qkv_columns(), first, count));
     const Array out(dtype(), {s.batch, count, s.channels()});
     const Array positions = positions_of(s, first, count);
-    h.kernels->attention_cached(h.stream, out, qkv, cache, positions, arguments(s));
+    h.kernels->submit(h.stream, AttentionCached{out, qkv, cache, positions, arguments(s)});
     const Values expected = tokens_of(want, s, s.channels(), first, count);
     EXPECT_TRUE(close(out.values(), expected, Values(expected.size(), 2.0), 1e-6, dtype()))
         << "from token " << first;
@@ -99,7 +99,8 @@ TEST(AttentionCachedTest, TheComparisonFindsMissingKeys) {
   const Array all = random_array(DType::F32, {1, 9, 24}, 5, 2.0);
   const Array cache = cache_of(DType::F32, s, 9), out(DType::F32, {1, 1, 8});
   const Array qkv(DType::F32, {1, 1, 24}, tokens_of(all.values(), s, 24, 8, 1));
-  h.kernels->attention_cached(h.stream, out, qkv, cache, positions_of(s, 8, 1), arguments(s));
+  h.kernels->submit(h.stream,
+                    AttentionCached{out, qkv, cache, positions_of(s, 8, 1), arguments(s)});
   const Values want = tokens_of(attention(all.values(), s).out, s, 8, 8, 1);
   EXPECT_FALSE(close(out.values(), want, Values(want.size(), 2.0), 1e-6, DType::F32));
 }
@@ -112,7 +113,7 @@ TEST(AttentionCachedTest, InvalidPositionsAreErrors) {
     const Array cache = cache_of(DType::F32, s, 6), out(DType::F32, {1, 2, 4});
     const Array qkv = random_array(DType::F32, {1, 2, 12}, 1);
     const Array given = int_array(positions);
-    EXPECT_THROW(h.kernels->attention_cached(h.stream, out, qkv, cache, given, arguments(s)),
+    EXPECT_THROW(h.kernels->submit(h.stream, AttentionCached{out, qkv, cache, given, arguments(s)}),
                  LogicError);
   }
 }

@@ -86,10 +86,10 @@ struct Inputs {
     const Tensor in = gpu.upload(qkv), gradient = gpu.upload(dout);
     const Tensor y = gpu.make(dtype, gradient.shape), d = gpu.make(dtype, in.shape);
     const Tensor statistics = gpu.make(DType::F32, results.log_sum_exp.tensor().shape);
-    gpu.kernels().attention_forward(gpu.stream(), y, statistics, in, arguments);
+    gpu.kernels().submit(gpu.stream(), AttentionForward{y, statistics, in, arguments});
     gpu.wait();
-    backward.kernels().attention_backward(backward.stream(), d, gradient, in, y, statistics,
-                                          arguments);
+    backward.kernels().submit(backward.stream(),
+                              AttentionBackward{d, gradient, in, y, statistics, arguments});
     backward.wait();
     gpu.download(results.out, y);
     gpu.download(results.log_sum_exp, statistics);

@@ -29,62 +29,125 @@ TEST(Contracts, ASimulatedDeviceAccessesNoMemory) {
   const auto table = imaginary(f, {n, c}), wide = imaginary(t, {n, 2 * c});
   const std::vector<double> frequencies(static_cast<size_t>(c / 2));
   const std::pair<const char*, std::function<void()>> calls[] = {
-      {"linear_forward", [&] { kernels->linear_forward(s, y, x, w, {}); }},
-      {"linear_backward_input", [&] { kernels->linear_backward_input(s, dx, y, w, Write::Add); }},
+      {"linear_forward",
+       [&] {
+         kernels->submit(s, LinearForward{y, x, w, {}});
+       }},
+      {"linear_backward_input",
+       [&] {
+         kernels->submit(s, LinearBackwardInput{dx, y, w, Write::Add});
+       }},
       {"linear_backward_weight",
-       [&] { kernels->linear_backward_weight(s, dw, {}, y, x, Write::Add); }},
+       [&] {
+         kernels->submit(s, LinearBackwardWeight{dw, {}, y, x, Write::Add});
+       }},
       {"layer_norm_forward",
-       [&] { kernels->layer_norm_forward(s, dx, row, row, x, column, column, 1e-5f); }},
+       [&] {
+         kernels->submit(s, LayerNormForward{dx, row, row, x, column, column, 1e-5f});
+       }},
       {"layer_norm_backward",
        [&] {
-         kernels->layer_norm_backward(s, dx, Write::Add, dcolumn, dcolumn, Write::Add, x, x, column,
-                                      row, row);
+         kernels->submit(s, LayerNormBackward{dx, Write::Add, dcolumn, dcolumn, Write::Add, x, x,
+                                              column, row, row});
        }},
-      {"rms_norm_forward", [&] { kernels->rms_norm_forward(s, dx, row, x, column, 1e-5f); }},
+      {"rms_norm_forward",
+       [&] {
+         kernels->submit(s, RmsNormForward{dx, row, x, column, 1e-5f});
+       }},
       {"rms_norm_backward",
        [&] {
-         kernels->rms_norm_backward(s, dx, Write::Add, dcolumn, Write::Add, x, x, column, row);
+         kernels->submit(s,
+                         RmsNormBackward{dx, Write::Add, dcolumn, Write::Add, x, x, column, row});
        }},
       {"head_norm_forward",
        [&] {
-         kernels->head_norm_forward(s, flat_qkv, rstds, flat_qkv, column, column, {4, 2}, 1e-5f);
+         kernels->submit(s,
+                         HeadNormForward{flat_qkv, rstds, flat_qkv, column, column, {4, 2}, 1e-5f});
        }},
       {"head_norm_backward",
        [&] {
-         kernels->head_norm_backward(s, flat_qkv, dcolumn, dcolumn, Write::Add, flat_qkv, column,
-                                     column, rstds, {4, 2});
+         kernels->submit(
+             s,
+             HeadNormBackward{
+                 flat_qkv, dcolumn, dcolumn, Write::Add, flat_qkv, column, column, rstds, {4, 2}});
        }},
-      {"rotary_table", [&] { kernels->rotary_table(s, table, indices, frequencies, 1); }},
-      {"rotary", [&] { kernels->rotary(s, flat_qkv, table, 6, RotaryDirection::Backward); }},
-      {"swiglu_forward", [&] { kernels->swiglu_forward(s, x, wide); }},
-      {"swiglu_backward", [&] { kernels->swiglu_backward(s, wide, x, wide, Write::Add); }},
-      {"activation_forward", [&] { kernels->activation_forward(s, dx, x, Activation::Relu); }},
+      {"rotary_table",
+       [&] {
+         kernels->submit(s, RotaryTable{table, indices, frequencies, 1});
+       }},
+      {"rotary",
+       [&] {
+         kernels->submit(s, ApplyRotary{flat_qkv, table, 6, RotaryDirection::Backward});
+       }},
+      {"swiglu_forward",
+       [&] {
+         kernels->submit(s, SwigluForward{x, wide});
+       }},
+      {"swiglu_backward",
+       [&] {
+         kernels->submit(s, SwigluBackward{wide, x, wide, Write::Add});
+       }},
+      {"activation_forward",
+       [&] {
+         kernels->submit(s, ActivationForward{dx, x, Activation::Relu});
+       }},
       {"activation_backward",
-       [&] { kernels->activation_backward(s, dx, x, x, Activation::Relu, Write::Add); }},
-      {"add", [&] { kernels->add(s, dx, x, x); }},
-      {"accumulate", [&] { kernels->accumulate(s, dx, x); }},
-      {"fill_zero", [&] { kernels->fill_zero(s, dx); }},
-      {"embedding_forward", [&] { kernels->embedding_forward(s, x, indices, indices, w, w); }},
-      {"embedding_backward", [&] { kernels->embedding_backward(s, dw, x, indices, Write::Store); }},
+       [&] {
+         kernels->submit(s, ActivationBackward{dx, x, x, Activation::Relu, Write::Add});
+       }},
+      {"add",
+       [&] {
+         kernels->submit(s, Add{dx, x, x});
+       }},
+      {"accumulate",
+       [&] {
+         kernels->submit(s, Accumulate{dx, x});
+       }},
+      {"fill_zero", [&] { kernels->submit(s, FillZero{dx}); }},
+      {"embedding_forward",
+       [&] {
+         kernels->submit(s, EmbeddingForward{x, indices, indices, w, w});
+       }},
+      {"embedding_backward",
+       [&] {
+         kernels->submit(s, EmbeddingBackward{dw, x, indices, Write::Store});
+       }},
       {"attention_forward",
-       [&] { kernels->attention_forward(s, out, lse, qkv, {.num_heads = 4}); }},
+       [&] {
+         kernels->submit(s, AttentionForward{out, lse, qkv, {.num_heads = 4}});
+       }},
       {"attention_cached",
-       [&] { kernels->attention_cached(s, out, qkv, cache, positions, {.num_heads = 4}); }},
+       [&] {
+         kernels->submit(s, AttentionCached{out, qkv, cache, positions, {.num_heads = 4}});
+       }},
       {"attention_backward",
-       [&] { kernels->attention_backward(s, qkv, out, qkv, out, lse, {.num_heads = 4}); }},
-      {"cross_entropy", [&] { kernels->cross_entropy(s, row, y, indices, 1.0f); }},
+       [&] {
+         kernels->submit(s, AttentionBackward{qkv, out, qkv, out, lse, {.num_heads = 4}});
+       }},
+      {"cross_entropy",
+       [&] {
+         kernels->submit(s, CrossEntropy{row, y, indices, 1.0f});
+       }},
       {"cross_entropy_statistics",
        [&] {
-         kernels->cross_entropy_statistics(s, row, statistics, y, indices, {v, 3 * v});
+         kernels->submit(s, CrossEntropyStatistics{row, statistics, y, indices, {v, 3 * v}});
        }},
       {"cross_entropy_gradient",
        [&] {
-         kernels->cross_entropy_gradient(s, y, statistics, indices, {v, 3 * v}, 1.0f);
+         kernels->submit(s, CrossEntropyGradient{y, statistics, indices, {v, 3 * v}, 1.0f});
        }},
-      {"sum", [&] { kernels->sum(s, imaginary(DType::F64, {1}), row, Write::Add); }},
-      {"round_gradient", [&] { kernels->round_gradient(s, imaginary(t, {n}), row, {}, {}); }},
+      {"sum",
+       [&] {
+         kernels->submit(s, Sum{imaginary(DType::F64, {1}), row, Write::Add});
+       }},
+      {"round_gradient",
+       [&] {
+         kernels->submit(s, RoundGradient{imaginary(t, {n}), row, {}, {}});
+       }},
       {"squared_norm_pieces",
-       [&] { kernels->squared_norm_pieces(s, imaginary(DType::F64, {1}), x); }},
+       [&] {
+         kernels->submit(s, SquaredNormPieces{imaginary(DType::F64, {1}), x});
+       }},
   };
   for (const auto& [name, call] : calls) {
     s.last_cost = {};
@@ -92,7 +155,7 @@ TEST(Contracts, ASimulatedDeviceAccessesNoMemory) {
     EXPECT_EQ(s.last_cost.name, name);
     EXPECT_GT(s.last_cost.bytes, 0) << name;
   }
-  kernels->linear_forward(s, y, x, w, {});
+  kernels->submit(s, LinearForward{y, x, w, {}});
   EXPECT_EQ(s.last_cost.flops, 2.0 * n * c * v);
   EXPECT_EQ(s.last_cost.bytes, 2.0 * (n * v + n * c + v * c));
 }
@@ -104,69 +167,86 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
   const auto b = [](Shape shape) { return imaginary(DType::BF16, shape); };
   const auto i = [](Shape shape) { return imaginary(DType::I32, shape); };
   Stream& s = h.stream;
-  EXPECT_THROW(k.linear_forward(s, t({4, 5}), t({4, 3}), t({5, 2}), {}), LogicError);
-  EXPECT_THROW(k.linear_forward(s, t({4, 5}), t({4, 3}), b({5, 3}), {}), LogicError);
-  EXPECT_THROW(k.linear_forward(s, t({4, 5}), t({4, 3}), t({5, 3}), t({4})), LogicError);
-  EXPECT_THROW(k.linear_backward_input(s, t({4, 3}), t({3, 5}), t({5, 3}), Write::Store),
+  EXPECT_THROW(k.submit(s, LinearForward{t({4, 5}), t({4, 3}), t({5, 2}), {}}), LogicError);
+  EXPECT_THROW(k.submit(s, LinearForward{t({4, 5}), t({4, 3}), b({5, 3}), {}}), LogicError);
+  EXPECT_THROW(k.submit(s, LinearForward{t({4, 5}), t({4, 3}), t({5, 3}), t({4})}), LogicError);
+  EXPECT_THROW(k.submit(s, LinearBackwardInput{t({4, 3}), t({3, 5}), t({5, 3}), Write::Store}),
                LogicError);
-  EXPECT_THROW(k.linear_backward_weight(s, b({5, 3}), {}, b({4, 5}), b({4, 3}), Write::Store),
+  EXPECT_THROW(k.submit(s, LinearBackwardWeight{b({5, 3}), {}, b({4, 5}), b({4, 3}), Write::Store}),
                LogicError);
-  EXPECT_THROW(k.linear_backward_weight(s, t({5, 3}), t({4}), t({4, 5}), t({4, 3}), Write::Store),
+  EXPECT_THROW(
+      k.submit(s, LinearBackwardWeight{t({5, 3}), t({4}), t({4, 5}), t({4, 3}), Write::Store}),
+      LogicError);
+  EXPECT_THROW(
+      k.submit(s, LayerNormForward{t({4, 3}), t({3}), t({4}), t({4, 3}), t({3}), t({3}), 1e-5f}),
+      LogicError);
+  EXPECT_THROW(k.submit(s, RmsNormForward{t({4, 3}), t({3}), t({4, 3}), t({3}), 1e-5f}),
                LogicError);
-  EXPECT_THROW(k.layer_norm_forward(s, t({4, 3}), t({3}), t({4}), t({4, 3}), t({3}), t({3}), 1e-5f),
+  EXPECT_THROW(k.submit(s, RmsNormBackward{t({4, 3}), Write::Add, b({3}), Write::Add, t({4, 3}),
+                                           t({4, 3}), t({3}), t({4})}),
                LogicError);
-  EXPECT_THROW(k.rms_norm_forward(s, t({4, 3}), t({3}), t({4, 3}), t({3}), 1e-5f), LogicError);
-  EXPECT_THROW(k.rms_norm_backward(s, t({4, 3}), Write::Add, b({3}), Write::Add, t({4, 3}),
-                                   t({4, 3}), t({3}), t({4})),
-               LogicError);
-  EXPECT_THROW(k.head_norm_forward(s, t({4, 16}), t({4, 3}), t({4, 16}), t({4}), t({4}), {1, 2}, 0),
-               LogicError);
-  EXPECT_THROW(k.head_norm_forward(s, t({4, 20}), t({4, 2}), t({4, 20}), t({4}), t({4}), {1, 2}, 0),
-               LogicError);
+  EXPECT_THROW(
+      k.submit(s, HeadNormForward{t({4, 16}), t({4, 3}), t({4, 16}), t({4}), t({4}), {1, 2}, 0}),
+      LogicError);
+  EXPECT_THROW(
+      k.submit(s, HeadNormForward{t({4, 20}), t({4, 2}), t({4, 20}), t({4}), t({4}), {1, 2}, 0}),
+      LogicError);
   const std::vector<double> two(2);
-  EXPECT_THROW(k.rotary_table(s, t({4, 2}), i({4}), two, 1), LogicError);
-  EXPECT_THROW(k.rotary_table(s, t({4, 4}), i({3}), two, 1), LogicError);
-  EXPECT_THROW(k.rotary(s, t({4, 10}), t({4, 4}), 3, RotaryDirection::Forward), LogicError);
-  EXPECT_THROW(k.rotary(s, t({4, 10}), t({4, 5}), 2, RotaryDirection::Forward), LogicError);
-  EXPECT_THROW(k.swiglu_forward(s, t({4, 3}), t({4, 7})), LogicError);
-  EXPECT_THROW(k.swiglu_backward(s, t({4, 3}), t({4, 3}), t({4, 6}), Write::Add), LogicError);
-  EXPECT_THROW(k.activation_forward(s, t({4}), b({4}), Activation::Relu), LogicError);
-  EXPECT_THROW(k.add(s, t({4}), t({4}), t({5})), LogicError);
-  EXPECT_THROW(k.accumulate(s, i({4}), t({4})), LogicError);
-  EXPECT_THROW(k.embedding_forward(s, t({4, 3}), i({5}), {}, t({9, 3}), {}), LogicError);
-  EXPECT_THROW(k.embedding_forward(s, t({4, 3}), i({4}), {}, t({9, 3}), t({9, 3})), LogicError);
-  EXPECT_THROW(k.embedding_backward(s, b({9, 3}), b({4, 3}), i({4}), Write::Add), LogicError);
-  EXPECT_THROW(k.attention_forward(s, t({1, 4, 9}), t({1, 2, 4}), t({1, 4, 27}), {.num_heads = 2}),
+  EXPECT_THROW(k.submit(s, RotaryTable{t({4, 2}), i({4}), two, 1}), LogicError);
+  EXPECT_THROW(k.submit(s, RotaryTable{t({4, 4}), i({3}), two, 1}), LogicError);
+  EXPECT_THROW(k.submit(s, ApplyRotary{t({4, 10}), t({4, 4}), 3, RotaryDirection::Forward}),
                LogicError);
-  EXPECT_THROW(k.attention_forward(s, t({1, 4, 8}), t({1, 2, 4}), t({1, 4, 16}), {.num_heads = 2}),
+  EXPECT_THROW(k.submit(s, ApplyRotary{t({4, 10}), t({4, 5}), 2, RotaryDirection::Forward}),
                LogicError);
-  EXPECT_THROW(k.attention_forward(s, t({1, 4, 6}), t({1, 3, 4}), t({1, 4, 14}),
-                                   {.num_heads = 3, .num_kv_heads = 2}),
+  EXPECT_THROW(k.submit(s, SwigluForward{t({4, 3}), t({4, 7})}), LogicError);
+  EXPECT_THROW(k.submit(s, SwigluBackward{t({4, 3}), t({4, 3}), t({4, 6}), Write::Add}),
                LogicError);
-  EXPECT_THROW(k.attention_forward(s, t({1, 4, 6}), t({1, 3, 4}), t({1, 4, 18}),
-                                   {.num_heads = 3, .causal = false, .window = 2}),
+  EXPECT_THROW(k.submit(s, ActivationForward{t({4}), b({4}), Activation::Relu}), LogicError);
+  EXPECT_THROW(k.submit(s, Add{t({4}), t({4}), t({5})}), LogicError);
+  EXPECT_THROW(k.submit(s, Accumulate{i({4}), t({4})}), LogicError);
+  EXPECT_THROW(k.submit(s, EmbeddingForward{t({4, 3}), i({5}), {}, t({9, 3}), {}}), LogicError);
+  EXPECT_THROW(k.submit(s, EmbeddingForward{t({4, 3}), i({4}), {}, t({9, 3}), t({9, 3})}),
                LogicError);
-  EXPECT_THROW(k.cross_entropy(s, t({4}), t({4, 9}), t({4}), {}), LogicError);
-  EXPECT_THROW(k.cross_entropy_statistics(s, t({4}), t({4, 2}), t({4, 9}), i({4}), {0, 9}),
+  EXPECT_THROW(k.submit(s, EmbeddingBackward{b({9, 3}), b({4, 3}), i({4}), Write::Add}),
                LogicError);
-  EXPECT_THROW(k.cross_entropy_statistics(s, t({4}), t({4, 3}), t({4, 9}), i({4}), {1, 9}),
+  EXPECT_THROW(
+      k.submit(s, AttentionForward{t({1, 4, 9}), t({1, 2, 4}), t({1, 4, 27}), {.num_heads = 2}}),
+      LogicError);
+  EXPECT_THROW(
+      k.submit(s, AttentionForward{t({1, 4, 8}), t({1, 2, 4}), t({1, 4, 16}), {.num_heads = 2}}),
+      LogicError);
+  EXPECT_THROW(
+      k.submit(s,
+               AttentionForward{
+                   t({1, 4, 6}), t({1, 3, 4}), t({1, 4, 14}), {.num_heads = 3, .num_kv_heads = 2}}),
+      LogicError);
+  EXPECT_THROW(k.submit(s, AttentionForward{t({1, 4, 6}),
+                                            t({1, 3, 4}),
+                                            t({1, 4, 18}),
+                                            {.num_heads = 3, .causal = false, .window = 2}}),
                LogicError);
-  EXPECT_THROW(k.cross_entropy_gradient(s, t({4, 9}), t({4, 3}), i({3}), {0, 9}, 1.0f), LogicError);
-  EXPECT_THROW(k.linear_backward_input(s, b({4, 3}), t({4, 5}), t({5, 3}), Write::Store),
+  EXPECT_THROW(k.submit(s, CrossEntropy{t({4}), t({4, 9}), t({4}), {}}), LogicError);
+  EXPECT_THROW(k.submit(s, CrossEntropyStatistics{t({4}), t({4, 2}), t({4, 9}), i({4}), {0, 9}}),
                LogicError);
-  EXPECT_THROW(k.sum(s, t({1}), t({4}), Write::Store), LogicError);
-  EXPECT_THROW(k.round_gradient(s, b({4}), b({4}), {}, {}), LogicError);
-  EXPECT_THROW(k.round_gradient(s, b({65537}), t({65537}), {}, imaginary(DType::F64, {1})),
+  EXPECT_THROW(k.submit(s, CrossEntropyStatistics{t({4}), t({4, 3}), t({4, 9}), i({4}), {1, 9}}),
                LogicError);
-  EXPECT_THROW(k.squared_norm_pieces(s, imaginary(DType::F64, {2}), t({65536})), LogicError);
+  EXPECT_THROW(k.submit(s, CrossEntropyGradient{t({4, 9}), t({4, 3}), i({3}), {0, 9}, 1.0f}),
+               LogicError);
+  EXPECT_THROW(k.submit(s, LinearBackwardInput{b({4, 3}), t({4, 5}), t({5, 3}), Write::Store}),
+               LogicError);
+  EXPECT_THROW(k.submit(s, Sum{t({1}), t({4}), Write::Store}), LogicError);
+  EXPECT_THROW(k.submit(s, RoundGradient{b({4}), b({4}), {}, {}}), LogicError);
+  EXPECT_THROW(k.submit(s, RoundGradient{b({65537}), t({65537}), {}, imaginary(DType::F64, {1})}),
+               LogicError);
+  EXPECT_THROW(k.submit(s, SquaredNormPieces{imaginary(DType::F64, {2}), t({65536})}), LogicError);
 }
 
 TEST(Contracts, TensorsMayHaveNoRows) {
   Harness h;
   const Array x(DType::F32, {0, 8}), y(DType::F32, {0, 4}), w = random_array(DType::F32, {4, 8}, 1);
-  h.kernels->linear_forward(h.stream, y, x, w, {});
+  h.kernels->submit(h.stream, LinearForward{y, x, w, {}});
   const Array dw = random_array(DType::F32, {4, 8}, 2);
-  h.kernels->linear_backward_weight(h.stream, dw, {}, y, x, Write::Store);
+  h.kernels->submit(h.stream, LinearBackwardWeight{dw, {}, y, x, Write::Store});
   EXPECT_EQ(dw.values(), Values(32));
 }
 

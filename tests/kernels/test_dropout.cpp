@@ -32,7 +32,7 @@ TEST_P(DropoutTest, TheMaskFollowsFromTheCounters) {
       const int64_t element = i % width;
       want[static_cast<size_t>(i)] *= factor_of(kDropout, i / width, 0, element / 4, element % 4);
     }
-    h.kernels->dropout(h.stream, x, kDropout);
+    h.kernels->submit(h.stream, ApplyDropout{x, kDropout});
     EXPECT_TRUE(close(x.values(), want, Values(want.size(), 2.0), 2e-7, GetParam())) << width;
   }
 }
@@ -44,7 +44,7 @@ TEST_P(DropoutTest, TheShareOfZerosAndTheMeanAreRight) {
     Dropout d = kDropout;
     d.probability = probability;
     const Array x(GetParam(), {1, kCount}, Values(kCount, 1.0));
-    h.kernels->dropout(h.stream, x, d);
+    h.kernels->submit(h.stream, ApplyDropout{x, d});
     const Values y = x.values();
     const auto zeros = static_cast<double>(std::count(y.begin(), y.end(), 0.0));
     const double error = std::sqrt(kCount * probability * (1 - probability));
@@ -58,7 +58,7 @@ TEST_P(DropoutTest, TheShareOfZerosAndTheMeanAreRight) {
 TEST(Dropout, ADroppedNanIsZero) {
   Harness h;
   const Array x(DType::F32, {1, 64}, Values(64, std::nan("")));
-  h.kernels->dropout(h.stream, x, kDropout);
+  h.kernels->submit(h.stream, ApplyDropout{x, kDropout});
   for (int64_t i = 0; i < 64; ++i) {
     const bool kept = factor_of(kDropout, 0, 0, i / 4, i % 4) > 0;
     EXPECT_EQ(std::isnan(x.values()[static_cast<size_t>(i)]), kept);
@@ -71,7 +71,7 @@ TEST(Dropout, MasksDifferByStepSampleSiteAndKey) {
   Harness h;
   const auto mask = [&](const Dropout& d, int64_t rows) {
     const Array x(DType::F32, {rows, 500}, Values(static_cast<size_t>(rows * 500), 1.0));
-    h.kernels->dropout(h.stream, x, d);
+    h.kernels->submit(h.stream, ApplyDropout{x, d});
     return x.values();
   };
   const Values one = mask(kDropout, 1);
@@ -111,8 +111,8 @@ TEST_P(DropoutTest, OfAttentionWeightsFollowsTheDefinition) {
     const Array dqkv(GetParam(), {kBatch, kTokens, 3 * kHeads * kSize});
     const Array log_sum_exp(DType::F32, {kBatch, kHeads, kTokens});
     const AttentionShape shape{.num_heads = kHeads, .causal = causal, .dropout = kDropout};
-    h.kernels->attention_forward(h.stream, out, log_sum_exp, qkv, shape);
-    h.kernels->attention_backward(h.stream, dqkv, dout, qkv, out, log_sum_exp, shape);
+    h.kernels->submit(h.stream, AttentionForward{out, log_sum_exp, qkv, shape});
+    h.kernels->submit(h.stream, AttentionBackward{dqkv, dout, qkv, out, log_sum_exp, shape});
     AttentionCase definition{kBatch, kTokens, kHeads, kSize, causal, {}};
     definition.dropout = [](int64_t row, int64_t head, int64_t query, int64_t key) {
       return attention_factor(kDropout, kTokens, row, head, query, key);
@@ -131,7 +131,7 @@ TEST_P(DropoutTest, OfAttentionWeightsFollowsTheDefinition) {
     // The mask of another step gives another result.
     AttentionShape other = shape;
     other.dropout.step += 1;
-    h.kernels->attention_forward(h.stream, out, log_sum_exp, qkv, other);
+    h.kernels->submit(h.stream, AttentionForward{out, log_sum_exp, qkv, other});
     EXPECT_FALSE(close(out.values(), want, Values(want.size(), 4.0), 1e-6, GetParam()));
   }
 }

@@ -22,7 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Elementwise,
 TEST_P(Elementwise, GeluForward) {
   Harness h;
   const Array x = random_array(dtype(), {n()}, 1, 6.0), y(dtype(), {n()});
-  h.kernels->activation_forward(h.stream, y, x, Activation::GeluTanh);
+  h.kernels->submit(h.stream, ActivationForward{y, x, Activation::GeluTanh});
   const Values xs = x.values(), want = activation(Activation::GeluTanh, xs);
   // The error is relative even where GELU is nearly zero. It grows with the argument of tanh.
   Values scale = absolute(want);
@@ -36,7 +36,7 @@ TEST_P(Elementwise, GeluBackward) {
     const Array x = random_array(dtype(), {n()}, 1, 6.0), dy = random_array(dtype(), {n()}, 2);
     const Array dx = random_array(dtype(), {n()}, 3);
     const Values before = write == Write::Add ? dx.values() : Values(static_cast<size_t>(n()));
-    h.kernels->activation_backward(h.stream, dx, dy, x, Activation::GeluTanh, write);
+    h.kernels->submit(h.stream, ActivationBackward{dx, dy, x, Activation::GeluTanh, write});
     const Values slope = activation_slope(Activation::GeluTanh, x.values());
     EXPECT_TRUE(close(dx.values(), sum(before, multiply(dy.values(), slope)),
                       sum(absolute(before), absolute(dy.values())), 1e-6, dtype()))
@@ -50,8 +50,8 @@ TEST_P(Elementwise, ExactGelu) {
     const Array x = random_array(dtype(), {n()}, 1, 6.0), dy = random_array(dtype(), {n()}, 2);
     const Array y(dtype(), {n()}), dx = random_array(dtype(), {n()}, 3);
     const Values before = write == Write::Add ? dx.values() : Values(static_cast<size_t>(n()));
-    h.kernels->activation_forward(h.stream, y, x, Activation::Gelu);
-    h.kernels->activation_backward(h.stream, dx, dy, x, Activation::Gelu, write);
+    h.kernels->submit(h.stream, ActivationForward{y, x, Activation::Gelu});
+    h.kernels->submit(h.stream, ActivationBackward{dx, dy, x, Activation::Gelu, write});
     const Values want = activation(Activation::Gelu, x.values());
     EXPECT_TRUE(close(y.values(), want, absolute(want), 1e-6, dtype()));
     const Values slope = activation_slope(Activation::Gelu, x.values());
@@ -64,7 +64,7 @@ TEST_P(Elementwise, ExactGelu) {
 TEST(Elementwise, TheComparisonFindsTheOtherGelu) {
   Harness h;
   const Array x = random_array(DType::F32, {100}, 1, 3.0), y(DType::F32, {100});
-  h.kernels->activation_forward(h.stream, y, x, Activation::Gelu);
+  h.kernels->submit(h.stream, ActivationForward{y, x, Activation::Gelu});
   const Values other = activation(Activation::GeluTanh, x.values());
   EXPECT_FALSE(close(y.values(), other, absolute(other), 1e-6, DType::F32));
 }
@@ -75,8 +75,8 @@ TEST_P(Elementwise, Relu) {
     const Array x = random_array(dtype(), {n()}, 1), dy = random_array(dtype(), {n()}, 2);
     const Array y(dtype(), {n()}), dx = random_array(dtype(), {n()}, 3);
     const Values before = write == Write::Add ? dx.values() : Values(static_cast<size_t>(n()));
-    h.kernels->activation_forward(h.stream, y, x, Activation::Relu);
-    h.kernels->activation_backward(h.stream, dx, dy, x, Activation::Relu, write);
+    h.kernels->submit(h.stream, ActivationForward{y, x, Activation::Relu});
+    h.kernels->submit(h.stream, ActivationBackward{dx, dy, x, Activation::Relu, write});
     EXPECT_EQ(y.values(), activation(Activation::Relu, x.values()));
     const Values slope = activation_slope(Activation::Relu, x.values());
     const Values want = sum(before, multiply(dy.values(), slope));
@@ -88,17 +88,17 @@ TEST_P(Elementwise, AddAccumulateAndZero) {
   Harness h;
   const Array a = random_array(dtype(), {n()}, 1), b = random_array(dtype(), {n()}, 2);
   const Array y(dtype(), {n()});
-  h.kernels->add(h.stream, y, a, b);
+  h.kernels->submit(h.stream, Add{y, a, b});
   const Values want = sum(a.values(), b.values());
   EXPECT_TRUE(close(y.values(), want, want, 0, dtype()));
   const Values before = y.values();
-  h.kernels->accumulate(h.stream, y, b);
+  h.kernels->submit(h.stream, Accumulate{y, b});
   EXPECT_TRUE(close(y.values(), sum(before, b.values()), want, 0, dtype()));
   const Array wide = random_array(DType::F32, {n()}, 3);
   const Values wide_before = wide.values();
-  h.kernels->accumulate(h.stream, wide, b);
+  h.kernels->submit(h.stream, Accumulate{wide, b});
   EXPECT_TRUE(close(wide.values(), sum(wide_before, b.values()), want, 0, DType::F32));
-  h.kernels->fill_zero(h.stream, y);
+  h.kernels->submit(h.stream, FillZero{y});
   EXPECT_EQ(y.values(), Values(before.size()));
 }
 
@@ -111,8 +111,8 @@ TEST(Elementwise, GeluOfLargeValuesDoesNotOverflow) {
     Harness h;
     const Array in(dtype, {10}, x), y(dtype, {10}), dx(dtype, {10});
     const Array ones(dtype, {10}, Values(10, 1.0));
-    h.kernels->activation_forward(h.stream, y, in, kind);
-    h.kernels->activation_backward(h.stream, dx, ones, in, kind, Write::Store);
+    h.kernels->submit(h.stream, ActivationForward{y, in, kind});
+    h.kernels->submit(h.stream, ActivationBackward{dx, ones, in, kind, Write::Store});
     for (size_t i = 0; i < x.size(); ++i) {
       const double v = in.values()[i];
       EXPECT_NEAR(y.values()[i], std::max(v, 0.0), 1e-8) << v;
@@ -126,7 +126,7 @@ TEST(Elementwise, ActivationsKeepNan) {
     for (Activation activation : {Activation::GeluTanh, Activation::Gelu, Activation::Relu}) {
       Harness h;
       const Array x(dtype, {20}, Values(20, std::nan(""))), y(dtype, {20});
-      h.kernels->activation_forward(h.stream, y, x, activation);
+      h.kernels->submit(h.stream, ActivationForward{y, x, activation});
       for (double v : y.values()) EXPECT_TRUE(std::isnan(v));
     }
   }
@@ -141,11 +141,12 @@ TEST(Elementwise, GeluBackwardIsTheDerivativeOfForward) {
                                multiply(activation_slope(kind, x), dy), 1e-5, 1e-8));
   }
   const Array x_array(DType::F32, {n}, x), dy_array(DType::F32, {n}, dy), dx(DType::F32, {n});
-  h.kernels->activation_backward(h.stream, dx, dy_array, x_array, Activation::GeluTanh,
-                                 Write::Store);
+  h.kernels->submit(h.stream,
+                    ActivationBackward{dx, dy_array, x_array, Activation::GeluTanh, Write::Store});
   const auto forward = [&](const Values& v) {
     const Array y(DType::F32, {n});
-    h.kernels->activation_forward(h.stream, y, Array(DType::F32, {n}, v), Activation::GeluTanh);
+    h.kernels->submit(h.stream,
+                      ActivationForward{y, Array(DType::F32, {n}, v), Activation::GeluTanh});
     return y.values();
   };
   EXPECT_TRUE(differentiates(forward, dy, x, dx.values(), 1e-2, 2e-3));
@@ -162,7 +163,7 @@ TEST(Elementwise, RoundGradientRoundsToBf16LikeTheType) {
     for (uint32_t i = 0; i < n; ++i) {
       sums.tensor().as<float>()[i] = std::bit_cast<float>(i * 4096u + offset);
     }
-    h.kernels->round_gradient(h.stream, gradient, sums, {}, {});
+    h.kernels->submit(h.stream, RoundGradient{gradient, sums, {}, {}});
     for (int64_t i = 0; i < n; ++i) {
       const float x = sums.tensor().as<float>()[i];
       if (x != 0 && std::abs(x) < 0x1p-126f) continue;  // a device may flush denormals

@@ -28,9 +28,9 @@ TEST_P(Embedding, Forward) {
   const Array wte = random_array(dtype, {s.rows, s.c}, 3), wpe = random_array(dtype, {7, s.c}, 4);
   const Array y(dtype, {s.n, s.c});
   const Array token_array = int_array(tokens), position_array = int_array(positions);
-  h.kernels->embedding_forward(h.stream, y, token_array, {}, wte, {});
+  h.kernels->submit(h.stream, EmbeddingForward{y, token_array, {}, wte, {}});
   EXPECT_EQ(y.values(), embedding(wte.values(), tokens, s.c));
-  h.kernels->embedding_forward(h.stream, y, token_array, position_array, wte, wpe);
+  h.kernels->submit(h.stream, EmbeddingForward{y, token_array, position_array, wte, wpe});
   const Values want =
       sum(embedding(wte.values(), tokens, s.c), embedding(wpe.values(), positions, s.c));
   EXPECT_TRUE(close(y.values(), want, want, 0, dtype));
@@ -44,7 +44,7 @@ TEST_P(Embedding, Backward) {
     const Array dy = random_array(dtype, {s.n, s.c}, 2);
     const Array table = random_array(DType::F32, {s.rows, s.c}, 3);
     const Values before = write == Write::Add ? table.values() : Values(table.values().size());
-    h.kernels->embedding_backward(h.stream, table, dy, int_array(tokens), write);
+    h.kernels->submit(h.stream, EmbeddingBackward{table, dy, int_array(tokens), write});
     EXPECT_TRUE(
         close(table.values(), sum(before, embedding_gradient(dy.values(), tokens, s.c, s.rows)),
               sum(absolute(before), embedding_gradient(absolute(dy.values()), tokens, s.c, s.rows)),
@@ -60,10 +60,11 @@ TEST(Embedding, BackwardIsTheDerivativeOfForward) {
   const Array dy = random_array(DType::F32, {n, c}, 2),
               table = random_array(DType::F32, {rows, c}, 3);
   const Array dtable(DType::F32, {rows, c});
-  h.kernels->embedding_backward(h.stream, dtable, dy, tokens, Write::Store);
+  h.kernels->submit(h.stream, EmbeddingBackward{dtable, dy, tokens, Write::Store});
   const auto forward = [&](const Values& v) {
     const Array y(DType::F32, {n, c});
-    h.kernels->embedding_forward(h.stream, y, tokens, {}, Array(DType::F32, {rows, c}, v), {});
+    h.kernels->submit(h.stream,
+                      EmbeddingForward{y, tokens, {}, Array(DType::F32, {rows, c}, v), {}});
     return y.values();
   };
   EXPECT_TRUE(differentiates(forward, dy.values(), table.values(), dtable.values(), 0.5, 1e-5));
@@ -78,9 +79,9 @@ TEST(Embedding, BackwardAddsInRowOrder) {
   const Array late(DType::F32, {5, 1}, {1, 0x1p-24, 0x1p-24, 0x1p-24, 0x1p-24});
   const Array early(DType::F32, {5, 1}, {0x1p-24, 0x1p-24, 0x1p-24, 0x1p-24, 1});
   const Array table(DType::F32, {1, 1}), zeros = int_array({0, 0, 0, 0, 0});
-  h.kernels->embedding_backward(h.stream, table, late, zeros, Write::Store);
+  h.kernels->submit(h.stream, EmbeddingBackward{table, late, zeros, Write::Store});
   EXPECT_EQ(table.values()[0], 1.0);
-  h.kernels->embedding_backward(h.stream, table, early, zeros, Write::Store);
+  h.kernels->submit(h.stream, EmbeddingBackward{table, early, zeros, Write::Store});
   EXPECT_EQ(table.values()[0], 1.0 + 0x1p-22);
 }
 
@@ -89,10 +90,12 @@ TEST(Embedding, IndicesOutsideTheTableAreErrors) {
   const Array table = random_array(DType::F32, {10, 4}, 1), y(DType::F32, {2, 4});
   for (int32_t bad : {-1, 10, -100}) {
     const Array tokens = int_array({3, bad});
-    EXPECT_THROW(h.kernels->embedding_forward(h.stream, y, tokens, {}, table, {}), LogicError);
-    EXPECT_THROW(h.kernels->embedding_forward(h.stream, y, int_array({1, 2}), tokens, table, table),
+    EXPECT_THROW(h.kernels->submit(h.stream, EmbeddingForward{y, tokens, {}, table, {}}),
                  LogicError);
-    EXPECT_THROW(h.kernels->embedding_backward(h.stream, table, y, tokens, Write::Store),
+    EXPECT_THROW(
+        h.kernels->submit(h.stream, EmbeddingForward{y, int_array({1, 2}), tokens, table, table}),
+        LogicError);
+    EXPECT_THROW(h.kernels->submit(h.stream, EmbeddingBackward{table, y, tokens, Write::Store}),
                  LogicError);
   }
 }

@@ -19,7 +19,7 @@ TEST_P(GpuBits, AreTheSameAgain) {
   Harness first, second;
   const Bits expected = bit_case.run(first, dtype);
   const Array between = random_array(DType::F32, {100003}, 9, 6.0);
-  second.kernels->activation_forward(second.stream, between, between, Activation::GeluTanh);
+  second.kernels->submit(second.stream, ActivationForward{between, between, Activation::GeluTanh});
   EXPECT_TRUE(bit_case.run(second, dtype) == expected);
 }
 

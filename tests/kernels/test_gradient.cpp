@@ -22,7 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Gradient,
 TEST_P(Gradient, RoundGradientRoundsTheSumOnce) {
   Harness h;
   const Array sums = random_array(DType::F32, {n()}, 1), gradient(dtype(), {n()});
-  h.kernels->round_gradient(h.stream, gradient, sums, {}, {});
+  h.kernels->submit(h.stream, RoundGradient{gradient, sums, {}, {}});
   EXPECT_TRUE(close(gradient.values(), sums.values(), sums.values(), 0, dtype()));
 }
 
@@ -41,7 +41,7 @@ TEST_P(Gradient, SquaredNormAddsInTheFixedOrder) {
   const Array gradient = random_array(dtype(), {n()}, 1);
   const int64_t pieces = (n() + kPieceElements - 1) / kPieceElements;
   const Array partials(DType::F64, {pieces});
-  h.kernels->squared_norm_pieces(h.stream, partials, gradient);
+  h.kernels->submit(h.stream, SquaredNormPieces{partials, gradient});
   const Values x = gradient.values();
   for (int64_t p = 0; p < pieces; ++p) {
     const int64_t first = p * kPieceElements;
@@ -56,8 +56,8 @@ TEST_P(Gradient, RoundGradientGivesTheNormOfItsResult) {
   const Array sums = random_array(DType::F32, {n()}, 1), gradient(dtype(), {n()});
   const int64_t pieces = (n() + kPieceElements - 1) / kPieceElements;
   const Array fused(DType::F64, {pieces}), apart(DType::F64, {pieces});
-  h.kernels->round_gradient(h.stream, gradient, sums, {}, fused);
-  h.kernels->squared_norm_pieces(h.stream, apart, gradient);
+  h.kernels->submit(h.stream, RoundGradient{gradient, sums, {}, fused});
+  h.kernels->submit(h.stream, SquaredNormPieces{apart, gradient});
   EXPECT_TRUE(close(gradient.values(), sums.values(), sums.values(), 0, dtype()));
   EXPECT_EQ(fused.raw(), apart.raw());
 }
@@ -67,9 +67,9 @@ TEST_P(Gradient, RoundGradientAddsTheOtherSumsFirst) {
   const Array a = random_array(DType::F32, {n()}, 1), b = random_array(DType::F32, {n()}, 2);
   const Array gradient(dtype(), {n()}), added(dtype(), {n()});
   const Array partials(DType::F64, {(n() + kPieceElements - 1) / kPieceElements});
-  h.kernels->round_gradient(h.stream, gradient, a, b, partials);
-  h.kernels->accumulate(h.stream, a, b);
-  h.kernels->round_gradient(h.stream, added, a, {}, {});
+  h.kernels->submit(h.stream, RoundGradient{gradient, a, b, partials});
+  h.kernels->submit(h.stream, Accumulate{a, b});
+  h.kernels->submit(h.stream, RoundGradient{added, a, {}, {}});
   EXPECT_EQ(gradient.raw(), added.raw());
 }
 
@@ -79,7 +79,7 @@ TEST(Gradient, SquaredNormOfInfinityOrNanIsNotFinite) {
     Values x = random_values(1000, 1);
     x[777] = bad;
     const Array partials(DType::F64, {1});
-    h.kernels->squared_norm_pieces(h.stream, partials, Array(DType::BF16, {1000}, x));
+    h.kernels->submit(h.stream, SquaredNormPieces{partials, Array(DType::BF16, {1000}, x)});
     EXPECT_FALSE(std::isfinite(partials.values()[0]));
   }
 }

@@ -64,7 +64,7 @@ TEST_P(Linear, Forward) {
   const bool with_bias =
       adds();  // linear_forward has no Write; the test parameter selects the bias
   const Array y(dtype(), {n, oc});
-  h.kernels->linear_forward(h.stream, y, x, w, with_bias ? bias.tensor() : Tensor{});
+  h.kernels->submit(h.stream, LinearForward{y, x, w, with_bias ? bias.tensor() : Tensor{}});
   const Values b = with_bias ? bias.values() : Values{};
   EXPECT_TRUE(close(y.values(), linear(x.values(), w.values(), b, n, c, oc),
                     linear(absolute(x.values()), absolute(w.values()), absolute(b), n, c, oc),
@@ -78,7 +78,7 @@ TEST_P(Linear, BackwardInput) {
   for (const DType type : {dtype(), DType::F32}) {  // dx may be fp32 although the operands are bf16
     const Array dx = random_array(type, {n, c}, 3);
     const Values before = adds() ? dx.values() : Values(static_cast<size_t>(n * c));
-    h.kernels->linear_backward_input(h.stream, dx, dy, w, write());
+    h.kernels->submit(h.stream, LinearBackwardInput{dx, dy, w, write()});
     EXPECT_TRUE(
         close(dx.values(), sum(product(dy.values(), w.values(), n, oc, c), before),
               sum(product(absolute(dy.values()), absolute(w.values()), n, oc, c), absolute(before)),
@@ -93,7 +93,7 @@ TEST_P(Linear, BackwardWeight) {
   const Array dw = random_array(DType::F32, {oc, c}, 3), db = random_array(DType::F32, {oc}, 4);
   const Values dw_before = adds() ? dw.values() : Values(static_cast<size_t>(oc * c));
   const Values db_before = adds() ? db.values() : Values(static_cast<size_t>(oc));
-  h.kernels->linear_backward_weight(h.stream, dw, db, dy, x, write());
+  h.kernels->submit(h.stream, LinearBackwardWeight{dw, db, dy, x, write()});
   const Values dyt = transpose(dy.values(), n, oc);
   EXPECT_TRUE(
       close(dw.values(), sum(product(dyt, x.values(), oc, n, c), dw_before),
@@ -111,15 +111,16 @@ TEST(Linear, BackwardIsTheDerivativeOfForward) {
   const Values dy = random_values(n * oc, 4);
   const auto forward = [&](const Values& x_now, const Values& w_now, const Values& b_now) {
     const Array y(DType::F32, {n, oc});
-    h.kernels->linear_forward(h.stream, y, Array(DType::F32, {n, c}, x_now),
-                              Array(DType::F32, {oc, c}, w_now), Array(DType::F32, {oc}, b_now));
+    h.kernels->submit(
+        h.stream, LinearForward{y, Array(DType::F32, {n, c}, x_now),
+                                Array(DType::F32, {oc, c}, w_now), Array(DType::F32, {oc}, b_now)});
     return y.values();
   };
   const Array x_array(DType::F32, {n, c}, x), w_array(DType::F32, {oc, c}, w);
   const Array dy_array(DType::F32, {n, oc}, dy);
   const Array dx(DType::F32, {n, c}), dw(DType::F32, {oc, c}), db(DType::F32, {oc});
-  h.kernels->linear_backward_input(h.stream, dx, dy_array, w_array, Write::Store);
-  h.kernels->linear_backward_weight(h.stream, dw, db, dy_array, x_array, Write::Store);
+  h.kernels->submit(h.stream, LinearBackwardInput{dx, dy_array, w_array, Write::Store});
+  h.kernels->submit(h.stream, LinearBackwardWeight{dw, db, dy_array, x_array, Write::Store});
   EXPECT_TRUE(differentiates([&](const Values& v) { return forward(v, w, b); }, dy, x, dx.values(),
                              0.5, 1e-5));
   EXPECT_TRUE(differentiates([&](const Values& v) { return forward(x, v, b); }, dy, w, dw.values(),
@@ -137,7 +138,7 @@ TEST(Linear, TheComparisonFindsAMissingTermAndAShift) {
   Harness h;
   const Array x = random_array(DType::F32, {n, c}, 1), w = random_array(DType::F32, {oc, c}, 2);
   const Array y(DType::F32, {n, oc});
-  h.kernels->linear_forward(h.stream, y, x, w, {});
+  h.kernels->submit(h.stream, LinearForward{y, x, w, {}});
   const Values want = linear(x.values(), w.values(), {}, n, c, oc);
   const Values scale = linear(absolute(x.values()), absolute(w.values()), {}, n, c, oc);
   EXPECT_TRUE(close(y.values(), want, scale, kRelative, DType::F32));
@@ -157,8 +158,8 @@ TEST(Linear, NanStaysInItsRow) {
     Values x = random_values(n * c, 1);
     x[3 * c + 7] = std::nan("");
     const Array y(dtype, {n, oc});
-    h.kernels->linear_forward(h.stream, y, Array(dtype, {n, c}, x), random_array(dtype, {oc, c}, 2),
-                              {});
+    h.kernels->submit(
+        h.stream, LinearForward{y, Array(dtype, {n, c}, x), random_array(dtype, {oc, c}, 2), {}});
     const Values got = y.values();
     for (int64_t i = 0; i < n * oc; ++i) {
       EXPECT_EQ(std::isnan(got[static_cast<size_t>(i)]), i / oc == 3) << name << " " << i;

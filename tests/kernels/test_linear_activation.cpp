@@ -61,8 +61,9 @@ TEST_P(LinearActivation, Forward) {
     Harness h;
     const Array bias = random_array(dtype(), {oc}, 3), before(dtype(), {n, oc});
     const Array y(dtype(), {n, oc});
-    h.kernels->linear_activation_forward(h.stream, y, before, x, w,
-                                         with_bias ? bias.tensor() : Tensor{}, kind().activation);
+    h.kernels->submit(h.stream,
+                      LinearActivationForward{y, before, x, w, with_bias ? bias.tensor() : Tensor{},
+                                              kind().activation});
     const Values b = with_bias ? bias.values() : Values{};
     const Values sums = linear(x.values(), w.values(), b, n, c, oc);
     Values slack = linear(absolute(x.values()), absolute(w.values()), absolute(b), n, c, oc);
@@ -81,7 +82,7 @@ TEST_P(LinearActivation, Backward) {
   Harness h;
   const Array dy = random_array(dtype(), {n, oc}, 1), w = random_array(dtype(), {oc, c}, 2);
   const Array before = random_array(dtype(), {n, c}, 3, 4.0), dbefore(dtype(), {n, c});
-  h.kernels->activation_linear_backward(h.stream, dbefore, dy, w, before, kind().activation);
+  h.kernels->submit(h.stream, ActivationLinearBackward{dbefore, dy, w, before, kind().activation});
   const Values want = multiply(product(dy.values(), w.values(), n, oc, c),
                                activation_slope(kind().activation, before.values()));
   Values slack = product(absolute(dy.values()), absolute(w.values()), n, oc, c);
@@ -100,7 +101,7 @@ TEST(LinearActivations, TheComparisonFindsAnotherActivation) {
     const Values sums = linear(x.values(), w.values(), {}, n, c, oc);
     const Values scale = linear(absolute(x.values()), absolute(w.values()), {}, n, c, oc);
     for (const Kind& kind : kKinds) {
-      h.kernels->linear_activation_forward(h.stream, y, before, x, w, {}, kind.activation);
+      h.kernels->submit(h.stream, LinearActivationForward{y, before, x, w, {}, kind.activation});
       for (const Kind& other : kKinds) {
         // In fp16 the two GELUs differ by no more than the rounding between the kernels.
         if (dtype == DType::F16 && &kind != &other && kind.activation != Activation::Relu &&
@@ -141,20 +142,23 @@ TEST(LinearActivations, TheCostIncludesProductAndActivation) {
   };
   constexpr int64_t n = 100, c = 32, oc = 64;
   Summing forward, backward;
-  kernels->linear_activation_forward(forward, t({n, oc}), t({n, oc}), t({n, c}), t({oc, c}), {},
-                                     Activation::GeluTanh);
-  kernels->activation_linear_backward(backward, t({n, oc}), t({n, c}), t({c, oc}), t({n, oc}),
-                                      Activation::GeluTanh);
+  kernels->submit(forward,
+                  LinearActivationForward{
+                      t({n, oc}), t({n, oc}), t({n, c}), t({oc, c}), {}, Activation::GeluTanh});
+  kernels->submit(backward, ActivationLinearBackward{t({n, oc}), t({n, c}), t({c, oc}), t({n, oc}),
+                                                     Activation::GeluTanh});
   for (const Summing* s : {&forward, &backward}) {
     EXPECT_EQ(s->products, 2.0 * n * c * oc);
     EXPECT_GT(s->flops, s->products);
     EXPECT_GE(s->bytes, 2.0 * (n * c + c * oc + 2 * n * oc));
   }
-  EXPECT_THROW(kernels->linear_activation_forward(forward, t({n, oc}), t({n, c}), t({n, c}),
-                                                  t({oc, c}), {}, Activation::GeluTanh),
-               LogicError);
-  EXPECT_THROW(kernels->activation_linear_backward(backward, t({n, oc}), t({n, c}), t({c, oc}),
-                                                   t({n, c}), Activation::GeluTanh),
+  EXPECT_THROW(
+      kernels->submit(forward,
+                      LinearActivationForward{
+                          t({n, oc}), t({n, c}), t({n, c}), t({oc, c}), {}, Activation::GeluTanh}),
+      LogicError);
+  EXPECT_THROW(kernels->submit(backward, ActivationLinearBackward{t({n, oc}), t({n, c}), t({c, oc}),
+                                                                  t({n, c}), Activation::GeluTanh}),
                LogicError);
 }
 

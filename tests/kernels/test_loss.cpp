@@ -52,11 +52,12 @@ TEST_P(CrossEntropy, LossesAndGradient) {
     const double scale = 0.125;
     const Loss want = cross_entropy(logits.values(), targets, s.classes, scale);
     const Values untouched = logits.values();
-    h.kernels->cross_entropy(h.stream, losses, logits, target_array, std::nullopt);
+    h.kernels->submit(h.stream, ebb::CrossEntropy{losses, logits, target_array, std::nullopt});
     EXPECT_EQ(logits.values(), untouched);
     EXPECT_TRUE(close(losses.values(), want.losses, scale_of_losses(want), 5e-7, DType::F32))
         << range;
-    h.kernels->cross_entropy(h.stream, again, logits, target_array, static_cast<float>(scale));
+    h.kernels->submit(h.stream,
+                      ebb::CrossEntropy{again, logits, target_array, static_cast<float>(scale)});
     EXPECT_EQ(again.values(), losses.values());
     EXPECT_TRUE(close(logits.values(), want.gradient,
                       scale_of_gradient(want, targets, s.classes, range, scale), 1e-6, dtype))
@@ -77,12 +78,12 @@ TEST(CrossEntropy, GradientIsTheDerivativeOfTheLoss) {
   const Array target_array = int_array(targets);
   const auto forward = [&](const Values& v) {
     const Array losses(DType::F32, {n});
-    h.kernels->cross_entropy(h.stream, losses, Array(DType::F32, {n, classes}, v), target_array,
-                             {});
+    h.kernels->submit(
+        h.stream, ebb::CrossEntropy{losses, Array(DType::F32, {n, classes}, v), target_array, {}});
     return losses.values();
   };
   const Array logits(DType::F32, {n, classes}, x), losses(DType::F32, {n});
-  h.kernels->cross_entropy(h.stream, losses, logits, target_array, 1.0f);
+  h.kernels->submit(h.stream, ebb::CrossEntropy{losses, logits, target_array, 1.0f});
   EXPECT_TRUE(differentiates(forward, ones, x, logits.values(), 1e-2, 1e-3));
   Values no_onehot = logits.values();
   no_onehot[3] += 1;
@@ -95,7 +96,7 @@ TEST(CrossEntropy, NanStaysInItsRow) {
   x[39] = std::nan("");
   const Array losses(DType::F32, {2});
   const Array logits(DType::F32, {2, 40}, x);
-  h.kernels->cross_entropy(h.stream, losses, logits, int_array({5, 6}), 1.0f);
+  h.kernels->submit(h.stream, ebb::CrossEntropy{losses, logits, int_array({5, 6}), 1.0f});
   EXPECT_TRUE(std::isnan(losses.values()[0]));
   EXPECT_TRUE(std::isfinite(losses.values()[1]));
   EXPECT_TRUE(std::isnan(logits.values()[0]));
@@ -105,8 +106,9 @@ TEST(CrossEntropy, TargetsOutsideTheClassesAreErrors) {
   Harness h;
   const Array losses(DType::F32, {2}), logits = random_array(DType::F32, {2, 10}, 1);
   for (int32_t bad : {-1, 10, -101}) {
-    EXPECT_THROW(h.kernels->cross_entropy(h.stream, losses, logits, int_array({1, bad}), {}),
-                 LogicError);
+    EXPECT_THROW(
+        h.kernels->submit(h.stream, ebb::CrossEntropy{losses, logits, int_array({1, bad}), {}}),
+        LogicError);
   }
 }
 
@@ -168,13 +170,13 @@ SlicedLoss sliced_loss(Harness& h, const Array& logits, const Array& targets, in
   const auto untouched = cut.raw();
   for (size_t i = 0; i < count; ++i) {
     const size_t s = in_order || i == 0 || i + 1 == count ? i : 0;
-    h.kernels->cross_entropy_statistics(h.stream, losses, statistics, cut.arrays[s], targets,
-                                        cut.slices[s]);
+    h.kernels->submit(h.stream, CrossEntropyStatistics{losses, statistics, cut.arrays[s], targets,
+                                                       cut.slices[s]});
   }
   EXPECT_TRUE(cut.raw() == untouched);
   for (size_t s = count; s-- > 0;) {
-    h.kernels->cross_entropy_gradient(h.stream, cut.arrays[s], statistics, targets, cut.slices[s],
-                                      scale);
+    h.kernels->submit(
+        h.stream, CrossEntropyGradient{cut.arrays[s], statistics, targets, cut.slices[s], scale});
   }
   return {losses.values(), cut.values()};
 }
@@ -214,7 +216,7 @@ TEST_P(CrossEntropy, OneSliceOfAllClassesHasTheSameBits) {
   const Array targets = int_array(random_indices(s.n, s.classes, 1));
   const Array logits = random_array(dtype, {s.n, s.classes}, 2, 8.0), losses(DType::F32, {s.n});
   const SlicedLoss got = sliced_loss(h, logits, targets, s.classes, 0.125f);
-  h.kernels->cross_entropy(h.stream, losses, logits, targets, 0.125f);
+  h.kernels->submit(h.stream, ebb::CrossEntropy{losses, logits, targets, 0.125f});
   EXPECT_EQ(got.losses, losses.values());
   EXPECT_EQ(got.gradient, logits.values());
 }
@@ -273,11 +275,11 @@ TEST(Sum, IsTheSumInFp64) {
   Harness h;
   for (int64_t n : {1, 63, 64, 65, 1009}) {
     const Array values = random_array(DType::F32, {n}, 1), total(DType::F64, {1});
-    h.kernels->sum(h.stream, total, values, Write::Store);
+    h.kernels->submit(h.stream, Sum{total, values, Write::Store});
     const double want = column_sums(values.values(), n, 1)[0];
     const double size = column_sums(absolute(values.values()), n, 1)[0];
     EXPECT_NEAR(total.values()[0], want, size * 1e-15);
-    h.kernels->sum(h.stream, total, values, Write::Add);
+    h.kernels->submit(h.stream, Sum{total, values, Write::Add});
     EXPECT_NEAR(total.values()[0], 2 * want, size * 2e-15);
   }
 }

@@ -37,7 +37,7 @@ struct Inputs {
         mean(DType::F32, {s.n}),
         rstd(DType::F32, {s.n}) {}
   void forward(Harness& h) {
-    h.kernels->layer_norm_forward(h.stream, y, mean, rstd, x, w, b, kEpsilon);
+    h.kernels->submit(h.stream, LayerNormForward{y, mean, rstd, x, w, b, kEpsilon});
   }
 };
 
@@ -69,8 +69,8 @@ TEST_P(LayerNorm, Backward) {
     return write == Write::Add ? a.values() : Values(a.values().size());
   };
   const Values dx0 = before(dx), dw0 = before(dw), db0 = before(db);
-  h.kernels->layer_norm_backward(h.stream, dx, write, dw, db, write, dy, in.x, in.w, in.mean,
-                                 in.rstd);
+  h.kernels->submit(h.stream,
+                    LayerNormBackward{dx, write, dw, db, write, dy, in.x, in.w, in.mean, in.rstd});
   const NormGradient want =
       layer_norm_gradient(dy.values(), in.x.values(), in.w.values(), s.n, s.c, kEpsilon);
   // In rows of nearly equal elements rstd is large, and x - mean has few correct digits.
@@ -109,8 +109,8 @@ TEST(LayerNorm, BackwardIsTheDerivativeOfForward) {
   in.forward(h);
   const Array dy = random_array(DType::F32, {n, c}, 4);
   const Array dx(DType::F32, {n, c}), dw(DType::F32, {c}), db(DType::F32, {c});
-  h.kernels->layer_norm_backward(h.stream, dx, Write::Store, dw, db, Write::Store, dy, in.x, in.w,
-                                 in.mean, in.rstd);
+  h.kernels->submit(h.stream, LayerNormBackward{dx, Write::Store, dw, db, Write::Store, dy, in.x,
+                                                in.w, in.mean, in.rstd});
   const auto forward = [&](const Values& x) {
     Inputs moved(DType::F32, {n, c});
     for (size_t i = 0; i < x.size(); ++i)

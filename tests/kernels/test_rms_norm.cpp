@@ -35,7 +35,7 @@ TEST_P(RmsNormTest, ForwardAndBackward) {
   Harness h;
   const Array x = random_array(dtype, {s.n, s.c}, 1), w = random_array(dtype, {s.c}, 2);
   const Array y(dtype, {s.n, s.c}), rstd(DType::F32, {s.n});
-  h.kernels->rms_norm_forward(h.stream, y, rstd, x, w, kEpsilon);
+  h.kernels->submit(h.stream, RmsNormForward{y, rstd, x, w, kEpsilon});
   const Norm want = rms_norm(x.values(), w.values(), s.n, s.c, kEpsilon);
   EXPECT_TRUE(close(y.values(), want.y, absolute(want.y), kRelative, dtype));
   EXPECT_TRUE(close(rstd.values(), want.rstd, want.rstd, kRelative, DType::F32));
@@ -43,7 +43,7 @@ TEST_P(RmsNormTest, ForwardAndBackward) {
   const Array dy = random_array(dtype, {s.n, s.c}, 4), dx = random_array(dtype, {s.n, s.c}, 5);
   const Array dw = random_array(DType::F32, {s.c}, 6);
   const Values dx0 = before(dx, write), dw0 = before(dw, write);
-  h.kernels->rms_norm_backward(h.stream, dx, write, dw, write, dy, x, w, rstd);
+  h.kernels->submit(h.stream, RmsNormBackward{dx, write, dw, write, dy, x, w, rstd});
   const NormGradient g = rms_norm_gradient(dy.values(), x.values(), w.values(), s.n, s.c, kEpsilon);
   EXPECT_TRUE(close(dx.values(), sum(g.dx, dx0), sum(g.dx_scale, absolute(dx0)), kRelative, dtype));
   EXPECT_TRUE(
@@ -67,11 +67,11 @@ TEST(RmsNormTest, BackwardIsTheDerivativeOfForward) {
   const Array dy = random_array(DType::F32, {n, c}, 4), dx(DType::F32, {n, c});
   const Array y(DType::F32, {n, c}), rstd(DType::F32, {n}), dw(DType::F32, {c});
   const auto forward = [&](const Values& v) {
-    h.kernels->rms_norm_forward(h.stream, y, rstd, Array(DType::F32, {n, c}, v), w, kEpsilon);
+    h.kernels->submit(h.stream, RmsNormForward{y, rstd, Array(DType::F32, {n, c}, v), w, kEpsilon});
     return y.values();
   };
   forward(x.values());
-  h.kernels->rms_norm_backward(h.stream, dx, Write::Store, dw, Write::Store, dy, x, w, rstd);
+  h.kernels->submit(h.stream, RmsNormBackward{dx, Write::Store, dw, Write::Store, dy, x, w, rstd});
   EXPECT_TRUE(differentiates(forward, dy.values(), x.values(), dx.values(), 1e-3, 2e-3));
   const Values wrong_sign = negative(dx.values());
   EXPECT_FALSE(differentiates(forward, dy.values(), x.values(), wrong_sign, 1e-3, 2e-3));
@@ -115,7 +115,7 @@ TEST_P(HeadNorm, NormalizesQueriesAndKeysAndKeepsValues) {
               wq = random_array(dtype, {c.width}, 2);
   const Array wk = random_array(dtype, {c.width}, 3), y(dtype, {c.rows, c.columns()});
   const Array rstd(DType::F32, {c.rows, queries + keys});
-  h.kernels->head_norm_forward(h.stream, y, rstd, x, wq, wk, c.heads, kEpsilon);
+  h.kernels->submit(h.stream, HeadNormForward{y, rstd, x, wq, wk, c.heads, kEpsilon});
 
   const Array g = random_array(dtype, {c.rows, c.columns()}, 4);
   const Array dwq = random_array(DType::F32, {c.width}, 5),
@@ -128,7 +128,7 @@ TEST_P(HeadNorm, NormalizesQueriesAndKeysAndKeepsValues) {
   };
   const Part parts[] = {{0, queries, wq, dwq, before(dwq, write)},
                         {queries, queries + keys, wk, dwk, before(dwk, write)}};
-  h.kernels->head_norm_backward(h.stream, g, dwq, dwk, write, x, wq, wk, rstd, c.heads);
+  h.kernels->submit(h.stream, HeadNormBackward{g, dwq, dwk, write, x, wq, wk, rstd, c.heads});
   for (const Part& part : parts) {
     const auto of = [&](const Values& v) { return heads_of(v, c, part.first, part.last); };
     const int64_t rows = c.rows * (part.last - part.first);
@@ -153,7 +153,7 @@ TEST(RmsNormTest, NanStaysInItsRow) {
   values[25] = std::nan("");
   const Array x(DType::BF16, {3, 20}, values), w = random_array(DType::BF16, {20}, 2);
   const Array y(DType::BF16, {3, 20}), rstd(DType::F32, {3});
-  h.kernels->rms_norm_forward(h.stream, y, rstd, x, w, kEpsilon);
+  h.kernels->submit(h.stream, RmsNormForward{y, rstd, x, w, kEpsilon});
   for (size_t i = 0; i < 60; ++i) EXPECT_EQ(std::isnan(y.values()[i]), i / 20 == 1) << i;
 }
 

@@ -38,7 +38,7 @@ struct Rotation {
         table(DType::F32, {c.rows, c.width}) {
     const std::vector<double> frequencies = frequencies_of(c.width / 2);
     angles = product(positions.values(), frequencies, c.rows, 1, c.width / 2);
-    h.kernels->rotary_table(h.stream, table, positions, frequencies, factor);
+    h.kernels->submit(h.stream, RotaryTable{table, positions, frequencies, factor});
   }
 };
 
@@ -56,13 +56,13 @@ TEST_P(RotaryTest, RotatesPairsAndKeepsOtherColumns) {
   const Rotation t(h, c, 3000);
   const Array x = random_array(dtype, {c.rows, c.columns}, 1);
   const Values before = x.values();
-  h.kernels->rotary(h.stream, x, t.table, c.heads, RotaryDirection::Forward);
+  h.kernels->submit(h.stream, ApplyRotary{x, t.table, c.heads, RotaryDirection::Forward});
   const Values want = rotate(before, t.angles, c.rows, c.columns, c.heads, c.width, t.factor);
   EXPECT_TRUE(close(x.values(), want, Values(want.size(), 2), 2e-7, dtype));
   const Values backwards =
       rotate(before, negative(t.angles), c.rows, c.columns, c.heads, c.width, t.factor);
   const Array back(dtype, {c.rows, c.columns}, before);
-  h.kernels->rotary(h.stream, back, t.table, c.heads, RotaryDirection::Backward);
+  h.kernels->submit(h.stream, ApplyRotary{back, t.table, c.heads, RotaryDirection::Backward});
   EXPECT_TRUE(close(back.values(), backwards, Values(want.size(), 2), 2e-7, dtype));
   EXPECT_FALSE(close(x.values(), backwards, Values(want.size(), 2), 2e-7, dtype));
 }
@@ -74,11 +74,11 @@ TEST(RotaryTest, BackwardIsTheDerivativeOfForward) {
   const Values x = random_values(6 * 40, 1), dy = random_values(6 * 40, 2);
   const auto forward = [&](const Values& v) {
     const Array a(DType::F32, {6, 40}, v);
-    h.kernels->rotary(h.stream, a, t.table, c.heads, RotaryDirection::Forward);
+    h.kernels->submit(h.stream, ApplyRotary{a, t.table, c.heads, RotaryDirection::Forward});
     return a.values();
   };
   const Array dx(DType::F32, {6, 40}, dy);
-  h.kernels->rotary(h.stream, dx, t.table, c.heads, RotaryDirection::Backward);
+  h.kernels->submit(h.stream, ApplyRotary{dx, t.table, c.heads, RotaryDirection::Backward});
   EXPECT_TRUE(differentiates(forward, dy, x, dx.values(), 1e-2, 1e-4));
   EXPECT_FALSE(differentiates(forward, dy, x, forward(dy), 1e-2, 1e-4));
 }

@@ -82,7 +82,7 @@ TEST(SameBits, OfCachedAttentionAndWholeAttention) {
       Harness h;
       const Array qkv = random_array(t, {b, n, 8 * d}, 1, 2.0), out(t, {b, n, 4 * d});
       const Array lse(DType::F32, {b, 4, n}), cache(t, {b, capacity, 4 * d});
-      h.kernels->attention_forward(h.stream, out, lse, qkv, shape);
+      h.kernels->submit(h.stream, AttentionForward{out, lse, qkv, shape});
       const Values all = qkv.values(), whole = out.values();
       int64_t first = 0;
       for (const int64_t count : {70, 60, 1}) {
@@ -97,7 +97,7 @@ TEST(SameBits, OfCachedAttentionAndWholeAttention) {
         }
         const Array piece(t, {b, count, 8 * d}, part), got(t, {b, count, 4 * d});
         const Array at = int_array(positions);
-        h.kernels->attention_cached(h.stream, got, piece, cache, at, shape);
+        h.kernels->submit(h.stream, AttentionCached{got, piece, cache, at, shape});
         EXPECT_EQ(got.values(), want) << name_of(t) << ", from token " << first;
         first += count;
       }
@@ -116,10 +116,10 @@ TEST(InstructionSets, EachIsNearFp64) {
     hwy::GetChosenTarget().DeInit();
     Harness h;
     const Array y(DType::BF16, {n, oc}), out(DType::BF16, {1, 70, 20}), lse(DType::F32, {1, 1, 70});
-    h.kernels->linear_forward(h.stream, y, x, w, {});
+    h.kernels->submit(h.stream, LinearForward{y, x, w, {}});
     EXPECT_TRUE(close(y.values(), linear(x.values(), w.values(), {}, n, c, oc),
                       Values(static_cast<size_t>(n * oc), 10.0), 1e-6, DType::BF16));
-    h.kernels->attention_forward(h.stream, out, lse, qkv, {});
+    h.kernels->submit(h.stream, AttentionForward{out, lse, qkv, {}});
     const Values want = attention(qkv.values(), shape).out;
     EXPECT_TRUE(close(out.values(), want, Values(want.size(), 1.0), 1e-6, DType::BF16));
   }

@@ -26,13 +26,13 @@ TEST_P(SwigluTest, ForwardAndBackward) {
   const auto [dtype, s, write] = GetParam();
   Harness h;
   const Array x = random_array(dtype, {s.n, 2 * s.f}, 1, 6.0), y(dtype, {s.n, s.f});
-  h.kernels->swiglu_forward(h.stream, y, x);
+  h.kernels->submit(h.stream, SwigluForward{y, x});
   const Values want = swiglu(x.values(), s.n, s.f);
   EXPECT_TRUE(close(y.values(), want, absolute(want), 1e-6, dtype));
 
   const Array dy = random_array(dtype, {s.n, s.f}, 2), dx = random_array(dtype, {s.n, 2 * s.f}, 3);
   const Values before = write == Write::Add ? dx.values() : Values(dx.values().size());
-  h.kernels->swiglu_backward(h.stream, dx, dy, x, write);
+  h.kernels->submit(h.stream, SwigluBackward{dx, dy, x, write});
   const Values slope = swiglu_gradient(dy.values(), x.values(), s.n, s.f);
   // The terms of the derivative of SiLU cancel near its zero, so the error is absolute.
   Values scale = sum(absolute(slope), absolute(before));
@@ -47,11 +47,11 @@ TEST(SwigluTest, BackwardIsTheDerivativeOfForward) {
                              swiglu_gradient(dy, x, n, f), 1e-5, 1e-8));
   Harness h;
   const Array dx(DType::F32, {n, 2 * f});
-  h.kernels->swiglu_backward(h.stream, dx, Array(DType::F32, {n, f}, dy),
-                             Array(DType::F32, {n, 2 * f}, x), Write::Store);
+  h.kernels->submit(h.stream, SwigluBackward{dx, Array(DType::F32, {n, f}, dy),
+                                             Array(DType::F32, {n, 2 * f}, x), Write::Store});
   const auto forward = [&](const Values& v) {
     const Array y(DType::F32, {n, f});
-    h.kernels->swiglu_forward(h.stream, y, Array(DType::F32, {n, 2 * f}, v));
+    h.kernels->submit(h.stream, SwigluForward{y, Array(DType::F32, {n, 2 * f}, v)});
     return y.values();
   };
   EXPECT_TRUE(differentiates(forward, dy, x, dx.values(), 1e-2, 2e-3));
@@ -72,9 +72,9 @@ TEST(SwigluTest, LargeGatesDoNotOverflowAndNanStays) {
     const auto f = static_cast<int64_t>(gates.size());
     Harness h;
     const Array in(dtype, {1, 2 * f}, x), y(dtype, {1, f}), dx(dtype, {1, 2 * f});
-    h.kernels->swiglu_forward(h.stream, y, in);
-    h.kernels->swiglu_backward(h.stream, dx, Array(dtype, {1, f}, Values(gates.size(), 1.0)), in,
-                               Write::Store);
+    h.kernels->submit(h.stream, SwigluForward{y, in});
+    h.kernels->submit(h.stream, SwigluBackward{dx, Array(dtype, {1, f}, Values(gates.size(), 1.0)),
+                                               in, Write::Store});
     for (size_t i = 0; i + 1 < gates.size(); ++i) {
       EXPECT_NEAR(y.values()[i], std::max(in.values()[i], 0.0), 1e-7);
       EXPECT_NEAR(dx.values()[i], gates[i] == 0 ? 0.5 : (gates[i] > 0 ? 1 : 0), 1e-6) << gates[i];

@@ -1,7 +1,7 @@
 #include <bit>
 #include <cmath>
 
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 #include "device/split_master.h"
 #include "system/thread_team.h"
@@ -10,27 +10,6 @@
 #define HWY_TARGET_INCLUDE "device/host/kernels/adamw.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-
-#ifndef EBB_HOST_KERNELS_ADAMW_ARGUMENTS_
-#define EBB_HOST_KERNELS_ADAMW_ARGUMENTS_
-namespace ebb {
-namespace {
-
-struct AdamWUpdate {
-  int64_t n;
-  std::byte* weight;
-  int16_t* low;   // of bf16 weights
-  float* master;  // of fp16 weights; if both are null, the weight is the master
-  float* momentum;
-  float* variance;
-  const std::byte* gradient;
-  DType gradient_dtype;
-  const AdamWCoefficients* coefficients;
-};
-
-}  // namespace
-}  // namespace ebb
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
@@ -83,22 +62,23 @@ void update_range(const Master& master, float* HWY_RESTRICT momentum, float* HWY
 
 void run_adamw(const AdamWUpdate& u, ThreadTeam& team) {
   if (u.coefficients->skip) return;
+  float *momentum = u.momentum.as<float>(), *variance = u.variance.as<float>();
   const auto update = [&](const auto& master, auto zero) {
-    const auto* gradient = reinterpret_cast<const decltype(zero)*>(u.gradient);
-    for_each_range(team, u.n, kPieceElements, [&](int64_t begin, int64_t end) {
-      update_range(master, u.momentum, u.variance, gradient, *u.coefficients, begin, end);
+    const auto* gradient = u.gradient.as<decltype(zero)>();
+    for_each_range(team, u.weight.num_elements(), kPieceElements, [&](int64_t begin, int64_t end) {
+      update_range(master, momentum, variance, gradient, *u.coefficients, begin, end);
     });
   };
   const auto update_master = [&](const auto& master) {
-    with_float_type(u.gradient_dtype, [&](auto zero) { update(master, zero); });
+    with_float_type(u.gradient.dtype, [&](auto zero) { update(master, zero); });
   };
   if (u.low != nullptr) {
-    return update_master(HalvedMaster{reinterpret_cast<uint16_t*>(u.weight), u.low});
+    return update_master(HalvedMaster{reinterpret_cast<uint16_t*>(u.weight.data), u.low});
   }
   if (u.master != nullptr) {
-    return update_master(WholeMaster{reinterpret_cast<F16*>(u.weight), u.master});
+    return update_master(WholeMaster{u.weight.as<F16>(), u.master});
   }
-  update_master(FloatMaster{reinterpret_cast<float*>(u.weight)});
+  update_master(FloatMaster{u.weight.as<float>()});
 }
 
 }  // namespace
@@ -111,23 +91,8 @@ namespace ebb {
 
 HWY_EXPORT(run_adamw);
 
-void HostKernels::adamw(Stream& stream, const AdamWPlanes& planes,
-                        const AdamWCoefficients* coefficients) {
-  const Cost cost = check_adamw(planes, coefficients);
-  const int64_t n = planes.weight.num_elements();
-  const AdamWUpdate update{n,
-                           planes.weight.data,
-                           planes.low,
-                           planes.master,
-                           planes.momentum.as<float>(),
-                           planes.variance.as<float>(),
-                           planes.gradient.data,
-                           planes.gradient.dtype,
-                           coefficients};
-  stream.submit(cost, [this, update] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_adamw);
-    run(update, team_);
-  });
+void AdamWUpdate::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_adamw)(*this, host.team);
 }
 
 }  // namespace ebb

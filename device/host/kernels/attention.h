@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "device/attention_call.h"
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
+#include "device/host/kernels/tasks.h"
 
 namespace ebb {
 

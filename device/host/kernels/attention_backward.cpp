@@ -265,16 +265,14 @@ namespace ebb {
 
 HWY_EXPORT(attend_backward);
 
-void HostKernels::attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv,
-                                     Tensor out, Tensor log_sum_exp, const AttentionShape& shape) {
-  AttentionOperands operands;
-  Cost cost = check_attention_backward(dqkv, dout, qkv, out, log_sum_exp, shape, &operands);
-  cost.workspace_bytes = backward_workspace_bytes(operands, team_.num_threads());
-  stream.submit(cost, [this, operands] {
-    check_documents(operands);
-    const auto run = HWY_DYNAMIC_DISPATCH(attend_backward);
-    run(operands, team_, workspace_);
-  });
+size_t AttentionBackward::workspace_bytes(const HostLaunch& host) const {
+  return backward_workspace_bytes(operands(), host.team.num_threads());
+}
+
+void AttentionBackward::run(const HostLaunch& host) const {
+  const AttentionOperands f = operands();
+  check_documents(f);
+  HWY_DYNAMIC_DISPATCH(attend_backward)(f, host.team, host.workspace);
 }
 
 }  // namespace ebb

@@ -255,29 +255,25 @@ namespace ebb {
 
 HWY_EXPORT(attend);
 
-void HostKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_exp, Tensor qkv,
-                                    const AttentionShape& shape) {
-  AttentionOperands operands;
-  Cost cost = check_attention_forward(out, log_sum_exp, qkv, shape, &operands);
-  cost.workspace_bytes = forward_workspace_bytes(operands, team_.num_threads());
-  stream.submit(cost, [this, operands] {
-    check_documents(operands);
-    const auto run = HWY_DYNAMIC_DISPATCH(attend);
-    run(operands, team_, workspace_);
-  });
+size_t AttentionForward::workspace_bytes(const HostLaunch& host) const {
+  return forward_workspace_bytes(operands(), host.team.num_threads());
 }
 
-void HostKernels::attention_cached(Stream& stream, Tensor out, Tensor qkv, Tensor cache,
-                                   Tensor positions, const AttentionShape& shape) {
-  AttentionOperands operands;
-  Cost cost = check_attention_cached(out, qkv, cache, positions, shape, &operands);
-  cost.workspace_bytes = forward_workspace_bytes(operands, team_.num_threads());
-  stream.submit(cost, [this, operands] {
-    check_positions(operands);
-    append_to_cache(operands);
-    const auto run = HWY_DYNAMIC_DISPATCH(attend);
-    run(operands, team_, workspace_);
-  });
+void AttentionForward::run(const HostLaunch& host) const {
+  const AttentionOperands f = operands();
+  check_documents(f);
+  HWY_DYNAMIC_DISPATCH(attend)(f, host.team, host.workspace);
+}
+
+size_t AttentionCached::workspace_bytes(const HostLaunch& host) const {
+  return forward_workspace_bytes(operands(), host.team.num_threads());
+}
+
+void AttentionCached::run(const HostLaunch& host) const {
+  const AttentionOperands f = operands();
+  check_positions(f);
+  append_to_cache(f);
+  HWY_DYNAMIC_DISPATCH(attend)(f, host.team, host.workspace);
 }
 
 }  // namespace ebb

@@ -1,4 +1,4 @@
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -59,12 +59,8 @@ namespace ebb {
 
 HWY_EXPORT(run_dropout);
 
-void HostKernels::dropout(Stream& stream, Tensor x, const Dropout& dropout) {
-  const Cost cost = check_dropout(x, dropout);
-  stream.submit(cost, [this, x, dropout] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_dropout);
-    run(x, dropout, team_);
-  });
+void ApplyDropout::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_dropout)(x, dropout, host.team);
 }
 
 }  // namespace ebb

@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,31 +11,12 @@
 #include "device/host/kernels/simd-inl.h"
 #include "system/thread_team.h"
 
-#ifndef EBB_HOST_KERNELS_ELEMENTWISE_ARGUMENTS_
-#define EBB_HOST_KERNELS_ELEMENTWISE_ARGUMENTS_
-namespace ebb {
-namespace {
-
-constexpr int64_t kElementsATask = 16384;
-
-struct ActivationCall {
-  DType dtype;
-  int64_t n;
-  void* to;        // y, or dx
-  const void* dy;  // backward only
-  const void* x;
-  Activation activation;
-  Write write;
-};
-
-}  // namespace
-}  // namespace ebb
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
+
+constexpr int64_t kElementsATask = 16384;
 
 // GELU as GPT-2 defines it, x (1 + tanh(u)) / 2 with u = a (x + b x^3), written x s(2u) with the
 // logistic function s: the same number without the cancellation for negative x.
@@ -128,19 +109,18 @@ HWY_INLINE Wide activation_gradient(const Wide& x, const Wide& d, Activation act
 }
 
 template <class T>
-void activate(const ActivationCall& f, int64_t begin, int64_t end) {
-  const T* x = static_cast<const T*>(f.x);
-  T* y = static_cast<T*>(f.to);
+void activate(const ActivationForward& f, int64_t begin, int64_t end) {
+  const T* x = f.x.as<T>();
+  T* y = f.y.as<T>();
   for (int64_t i = begin; i < end; i += kWide) {
     store_up_to(y + i, activated(load_up_to(x + i, end - i), f.activation), end - i);
   }
 }
 
 template <class T>
-void activate_backward(const ActivationCall& f, int64_t begin, int64_t end) {
-  const T* x = static_cast<const T*>(f.x);
-  const T* dy = static_cast<const T*>(f.dy);
-  T* dx = static_cast<T*>(f.to);
+void activate_backward(const ActivationBackward& f, int64_t begin, int64_t end) {
+  const T *x = f.x.as<T>(), *dy = f.dy.as<T>();
+  T* dx = f.dx.as<T>();
   for (int64_t i = begin; i < end; i += kWide) {
     const Wide v = load_up_to(x + i, end - i), d = load_up_to(dy + i, end - i);
     Wide r = activation_gradient(v, d, f.activation);
@@ -149,14 +129,17 @@ void activate_backward(const ActivationCall& f, int64_t begin, int64_t end) {
   }
 }
 
-void run_activation(const ActivationCall& f, ThreadTeam& team) {
-  with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.n, kElementsATask, [&](int64_t begin, int64_t end) {
-      if (f.dy == nullptr) {
-        activate<decltype(zero)>(f, begin, end);
-      } else {
-        activate_backward<decltype(zero)>(f, begin, end);
-      }
+void run_forward(const ActivationForward& f, ThreadTeam& team) {
+  with_float_type(f.x.dtype, [&](auto zero) {
+    for_each_range(team, f.x.num_elements(), kElementsATask,
+                   [&](int64_t begin, int64_t end) { activate<decltype(zero)>(f, begin, end); });
+  });
+}
+
+void run_backward(const ActivationBackward& f, ThreadTeam& team) {
+  with_float_type(f.x.dtype, [&](auto zero) {
+    for_each_range(team, f.x.num_elements(), kElementsATask, [&](int64_t begin, int64_t end) {
+      activate_backward<decltype(zero)>(f, begin, end);
     });
   });
 }
@@ -189,52 +172,29 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ebb {
 
-HWY_EXPORT(run_activation);
+HWY_EXPORT(run_forward);
+HWY_EXPORT(run_backward);
 HWY_EXPORT(run_add);
 
-void HostKernels::activation_forward(Stream& stream, Tensor y, Tensor x, Activation activation) {
-  const Cost cost = check_activation_forward(y, x);
-  const ActivationCall f{x.dtype, x.num_elements(), y.data,      nullptr,
-                         x.data,  activation,       Write::Store};
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
-    run(f, team_);
-  });
+void ActivationForward::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_forward)(*this, host.team);
 }
 
-void HostKernels::activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x,
-                                      Activation activation, Write write) {
-  const Cost cost = check_activation_backward(dx, dy, x);
-  const ActivationCall f{x.dtype, x.num_elements(), dx.data, dy.data, x.data, activation, write};
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
-    run(f, team_);
-  });
+void ActivationBackward::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_backward)(*this, host.team);
 }
 
-void HostKernels::add(Stream& stream, Tensor y, Tensor a, Tensor b) {
-  const Cost cost = check_add(y, a, b);
-  stream.submit(cost, [this, y, a, b] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_add);
-    run(y, a, b, team_);
-  });
+void Add::run(const HostLaunch& host) const { HWY_DYNAMIC_DISPATCH(run_add)(y, a, b, host.team); }
+
+void Accumulate::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_add)(y, y, x, host.team);
 }
 
-void HostKernels::accumulate(Stream& stream, Tensor y, Tensor x) {
-  const Cost cost = check_accumulate(y, x);
-  stream.submit(cost, [this, y, x] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_add);
-    run(y, y, x, team_);
-  });
-}
-
-void HostKernels::fill_zero(Stream& stream, Tensor y) {
-  stream.submit({.bytes = total_bytes(y), .name = "fill_zero"}, [this, y] {
-    for_each_range(team_, static_cast<int64_t>(y.bytes()), int64_t{1} << 20,
-                   [&](int64_t begin, int64_t end) {
-                     std::memset(y.data + begin, 0, static_cast<size_t>(end - begin));
-                   });
-  });
+void FillZero::run(const HostLaunch& host) const {
+  for_each_range(host.team, static_cast<int64_t>(y.bytes()), int64_t{1} << 20,
+                 [&](int64_t begin, int64_t end) {
+                   std::memset(y.data + begin, 0, static_cast<size_t>(end - begin));
+                 });
 }
 
 }  // namespace ebb

@@ -1,8 +1,10 @@
 #include <hwy/cache_control.h>
 
+#include <algorithm>
+#include <span>
 #include <string>
 
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,45 +15,17 @@
 #include "device/host/kernels/simd-inl.h"
 #include "system/thread_team.h"
 
-#ifndef EBB_HOST_KERNELS_EMBEDDING_ARGUMENTS_
-#define EBB_HOST_KERNELS_EMBEDDING_ARGUMENTS_
-namespace ebb {
-namespace {
-
-struct Lookup {
-  DType dtype;
-  int64_t num_rows, num_columns;
-  void* y;
-  const int32_t *tokens, *positions;  // null positions: only tokens
-  const void *wte, *wpe;
-  int64_t num_tokens, num_positions;  // rows of the tables
-};
-
-struct LookupGradient {
-  DType dtype;
-  int64_t num_rows, num_columns, table_rows;
-  float* dtable;
-  const void* dy;
-  const int32_t* indices;
-  Write write;
-};
-
-}  // namespace
-}  // namespace ebb
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
 template <class T>
-void look_up_row(const Lookup& f, int64_t row) {
-  const int64_t n = f.num_columns;
-  const T* token = static_cast<const T*>(f.wte) + f.tokens[row] * n;
-  const T* position =
-      f.positions == nullptr ? nullptr : static_cast<const T*>(f.wpe) + f.positions[row] * n;
-  T* y = static_cast<T*>(f.y) + row * n;
+void look_up_row(const EmbeddingForward& f, int64_t row) {
+  const int64_t n = f.y.columns();
+  const T* token = row_of<T>(f.wte, f.tokens.as<int32_t>()[row]);
+  const T* position = f.wpe ? row_of<T>(f.wpe, f.positions.as<int32_t>()[row]) : nullptr;
+  T* y = row_of<T>(f.y, row);
   for (int64_t i = 0; i < n; i += kWide) {
     Wide v = load_up_to(token + i, n - i);
     if (position != nullptr) v = v + load_up_to(position + i, n - i);
@@ -59,11 +33,9 @@ void look_up_row(const Lookup& f, int64_t row) {
   }
 }
 
-void look_up(const Lookup& f, ThreadTeam& team) {
-  with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.num_rows, 32, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) look_up_row<decltype(zero)>(f, row);
-    });
+void look_up(const EmbeddingForward& f, ThreadTeam& team) {
+  with_float_type(f.y.dtype, [&](auto zero) {
+    for_each_row(team, f.y.rows(), 32, [&](int64_t row) { look_up_row<decltype(zero)>(f, row); });
   });
 }
 
@@ -79,10 +51,10 @@ void stream_zeros(float* to, int64_t n) {
 
 /// Sums the rows of dy that `rows` lists, in this order, into one row of the table.
 template <class T>
-void sum_rows(const LookupGradient& f, int64_t table_row, const int32_t* rows, int64_t count) {
-  const int64_t n = f.num_columns;
-  const T* dy = static_cast<const T*>(f.dy);
-  float* to = f.dtable + table_row * n;
+void sum_rows(const EmbeddingBackward& f, int64_t table_row, const int32_t* rows, int64_t count) {
+  const int64_t n = f.dy.columns();
+  const T* dy = f.dy.as<T>();
+  float* to = row_of<float>(f.dtable, table_row);
   for (int64_t i = 0; i < n; i += kWide) {
     Wide sum = broadcast(0.0f);
     for (int64_t r = 0; r < count; ++r) sum = sum + load_up_to(dy + rows[r] * n + i, n - i);
@@ -93,31 +65,32 @@ void sum_rows(const LookupGradient& f, int64_t table_row, const int32_t* rows, i
 
 /// Sorts the rows by index, with a stable counting sort. ends[v] is the end of the rows with index
 /// v in `rows`.
-void sort_by_index(const LookupGradient& f, int32_t* ends, int32_t* rows) {
-  std::fill_n(ends, f.table_rows, 0);
-  for (int64_t i = 0; i < f.num_rows; ++i) ++ends[f.indices[i]];
+void sort_by_index(std::span<const int32_t> indices, std::span<int32_t> ends, int32_t* rows) {
+  std::ranges::fill(ends, 0);
+  for (const int32_t index : indices) ++ends[index];
   int32_t begin = 0;
-  for (int64_t v = 0; v < f.table_rows; ++v) {
-    const int32_t count = ends[v];
-    ends[v] = begin;
+  for (int32_t& end : ends) {
+    const int32_t count = end;
+    end = begin;
     begin += count;
   }
-  for (int64_t i = 0; i < f.num_rows; ++i) rows[ends[f.indices[i]]++] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < indices.size(); ++i) rows[ends[indices[i]]++] = static_cast<int32_t>(i);
 }
 
-void look_up_gradient(const LookupGradient& f, ThreadTeam& team, const Workspace& workspace) {
+void look_up_gradient(const EmbeddingBackward& f, ThreadTeam& team, const Workspace& workspace) {
+  const int64_t table_rows = f.dtable.rows(), columns = f.dtable.columns();
   Scratch scratch(workspace);
-  int32_t* ends = scratch.take<int32_t>(f.table_rows);
-  int32_t* rows = scratch.take<int32_t>(f.num_rows);
-  sort_by_index(f, ends, rows);
-  with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.table_rows, 16, [&](int64_t first, int64_t last) {
+  int32_t* ends = scratch.take<int32_t>(table_rows);
+  int32_t* rows = scratch.take<int32_t>(f.dy.rows());
+  sort_by_index(f.indices.span<int32_t>(), {ends, static_cast<size_t>(table_rows)}, rows);
+  with_float_type(f.dy.dtype, [&](auto zero) {
+    for_each_range(team, table_rows, 16, [&](int64_t first, int64_t last) {
       for (int64_t v = first; v < last; ++v) {
         const int32_t begin = v == 0 ? 0 : ends[v - 1];
         if (begin < ends[v]) {
           sum_rows<decltype(zero)>(f, v, rows + begin, ends[v] - begin);
         } else if (f.write == Write::Store) {
-          stream_zeros(f.dtable + v * f.num_columns, f.num_columns);
+          stream_zeros(row_of<float>(f.dtable, v), columns);
         }
       }
       hwy::FlushStream();
@@ -139,10 +112,11 @@ HWY_EXPORT(look_up_gradient);
 namespace {
 
 // Indices come from data, so an index outside its table must be an error and not an invalid read.
-void check_indices(const int32_t* indices, int64_t n, int64_t table_rows, const char* kernel) {
-  for (int64_t i = 0; i < n; ++i) {
-    EBB_CHECK(indices[i] >= 0 && indices[i] < table_rows,
-              std::string(kernel) + ": index " + std::to_string(indices[i]) + " at row " +
+void check_indices(const Tensor& indices, int64_t table_rows, const char* kernel) {
+  const auto values = indices.span<int32_t>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    EBB_CHECK(values[i] >= 0 && values[i] < table_rows,
+              std::string(kernel) + ": index " + std::to_string(values[i]) + " at row " +
                   std::to_string(i) + " is outside the table of " + std::to_string(table_rows) +
                   " rows");
   }
@@ -150,42 +124,19 @@ void check_indices(const int32_t* indices, int64_t n, int64_t table_rows, const 
 
 }  // namespace
 
-void HostKernels::embedding_forward(Stream& stream, Tensor y, Tensor tokens, Tensor positions,
-                                    Tensor wte, Tensor wpe) {
-  const Cost cost = check_embedding_forward(y, tokens, positions, wte, wpe);
-  const int64_t n = y.rows(), c = y.columns();
-  const Lookup f{y.dtype,
-                 n,
-                 c,
-                 y.data,
-                 tokens.as<int32_t>(),
-                 wpe ? positions.as<int32_t>() : nullptr,
-                 wte.data,
-                 wpe.data,
-                 wte.rows(),
-                 wpe ? wpe.rows() : 0};
-  stream.submit(cost, [this, f] {
-    check_indices(f.tokens, f.num_rows, f.num_tokens, "embedding_forward");
-    if (f.positions != nullptr) {
-      check_indices(f.positions, f.num_rows, f.num_positions, "embedding_forward");
-    }
-    const auto run = HWY_DYNAMIC_DISPATCH(look_up);
-    run(f, team_);
-  });
+void EmbeddingForward::run(const HostLaunch& host) const {
+  check_indices(tokens, wte.rows(), "embedding_forward");
+  if (wpe) check_indices(positions, wpe.rows(), "embedding_forward");
+  HWY_DYNAMIC_DISPATCH(look_up)(*this, host.team);
 }
 
-void HostKernels::embedding_backward(Stream& stream, Tensor dtable, Tensor dy, Tensor indices,
-                                     Write write) {
-  Cost cost = check_embedding_backward(dtable, dy, indices, write);
-  const int64_t n = dy.rows(), c = dy.columns();
-  const LookupGradient f{
-      dy.dtype, n, c, dtable.rows(), dtable.as<float>(), dy.data, indices.as<int32_t>(), write};
-  cost.workspace_bytes = Scratch::bytes_of<int32_t>(f.table_rows) + Scratch::bytes_of<int32_t>(n);
-  stream.submit(cost, [this, f] {
-    check_indices(f.indices, f.num_rows, f.table_rows, "embedding_backward");
-    const auto run = HWY_DYNAMIC_DISPATCH(look_up_gradient);
-    run(f, team_, workspace_);
-  });
+size_t EmbeddingBackward::workspace_bytes(const HostLaunch&) const {
+  return Scratch::bytes_of<int32_t>(dtable.rows()) + Scratch::bytes_of<int32_t>(dy.rows());
+}
+
+void EmbeddingBackward::run(const HostLaunch& host) const {
+  check_indices(indices, dtable.rows(), "embedding_backward");
+  HWY_DYNAMIC_DISPATCH(look_up_gradient)(*this, host.team, host.workspace);
 }
 
 }  // namespace ebb

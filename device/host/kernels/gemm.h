@@ -13,7 +13,7 @@
 
 #include "device/arithmetic.h"
 #include "device/dtype.h"
-#include "device/kernels.h"
+#include "device/kernel_arguments.h"
 #include "device/workspace.h"
 #include "system/thread_team.h"
 

@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "device/dtype.h"
-#include "device/kernels.h"
+#include "device/kernel_arguments.h"
 
 namespace ebb {
 

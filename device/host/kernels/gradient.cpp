@@ -1,4 +1,4 @@
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,15 +13,6 @@
 #define EBB_HOST_KERNELS_GRADIENT_ARGUMENTS_
 namespace ebb {
 namespace {
-
-struct FinishGradient {
-  DType dtype;
-  int64_t n;
-  void* gradient;
-  const float* sums;
-  const float* more_sums;  // null: there is only one array of sums
-  double* partials;        // null: the partial norms are not computed
-};
 
 constexpr int64_t kNumPartialSums = 64;
 
@@ -72,10 +63,12 @@ struct PartialSums {
 
 /// Stores the rounded elements [begin, begin + n) to `to`.
 template <class T>
-void round_range(T* to, const FinishGradient& f, int64_t begin, int64_t n) {
+void round_range(T* to, const RoundGradient& f, int64_t begin, int64_t n) {
+  const float* sums = f.sums.as<float>() + begin;
+  const float* more_sums = f.more_sums ? f.more_sums.as<float>() + begin : nullptr;
   for (int64_t i = 0; i < n; i += kWide) {
-    Wide sum = load_up_to(f.sums + begin + i, n - i);
-    if (f.more_sums != nullptr) sum = sum + load_up_to(f.more_sums + begin + i, n - i);
+    Wide sum = load_up_to(sums + i, n - i);
+    if (more_sums != nullptr) sum = sum + load_up_to(more_sums + i, n - i);
     store_up_to(to + i, sum, n - i);
   }
 }
@@ -83,9 +76,9 @@ void round_range(T* to, const FinishGradient& f, int64_t begin, int64_t n) {
 /// Rounds a piece and returns its sum of squares. Works in blocks that fit the first-level cache.
 /// The gradient is not read soon, so it is written past the caches.
 template <class T>
-double finish_piece(const FinishGradient& f, int64_t begin, int64_t n) {
+double round_piece(const RoundGradient& f, int64_t begin, int64_t n) {
   constexpr int64_t kBlock = 1024;
-  T* gradient = static_cast<T*>(f.gradient) + begin;
+  T* gradient = f.gradient.as<T>() + begin;
   alignas(64) T block[kBlock];
   PartialSums squares;
   for (int64_t i = 0; i < n; i += kBlock) {
@@ -103,16 +96,17 @@ double finish_piece(const FinishGradient& f, int64_t begin, int64_t n) {
   return squares.total();
 }
 
-void run_finish_gradient(const FinishGradient& f, ThreadTeam& team) {
-  with_float_type(f.dtype, [&](auto zero) {
-    auto* gradient = static_cast<decltype(zero)*>(f.gradient);
-    for_each_range(team, f.n, kPieceElements, [&](int64_t begin, int64_t end) {
-      if (f.partials == nullptr) {
-        round_range(gradient + begin, f, begin, end - begin);
-      } else {
-        f.partials[begin / kPieceElements] = finish_piece<decltype(zero)>(f, begin, end - begin);
-      }
-    });
+void run_round(const RoundGradient& f, ThreadTeam& team) {
+  with_float_type(f.gradient.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for_each_range(
+        team, f.gradient.num_elements(), kPieceElements, [&](int64_t begin, int64_t end) {
+          if (!f.partials) {
+            round_range(f.gradient.as<T>() + begin, f, begin, end - begin);
+          } else {
+            f.partials.as<double>()[begin / kPieceElements] = round_piece<T>(f, begin, end - begin);
+          }
+        });
   });
 }
 
@@ -135,31 +129,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ebb {
 
-HWY_EXPORT(run_finish_gradient);
+HWY_EXPORT(run_round);
 HWY_EXPORT(run_squared_norm);
 
-void HostKernels::round_gradient(Stream& stream, Tensor gradient, Tensor sums, Tensor more_sums,
-                                 Tensor partials) {
-  const Cost cost = check_finish_gradient(gradient, sums, more_sums, partials);
-  const int64_t n = gradient.num_elements();
-  const FinishGradient f{gradient.dtype,
-                         n,
-                         gradient.data,
-                         sums.as<float>(),
-                         more_sums ? more_sums.as<float>() : nullptr,
-                         partials ? partials.as<double>() : nullptr};
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_finish_gradient);
-    run(f, team_);
-  });
+void RoundGradient::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_round)(*this, host.team);
 }
 
-void HostKernels::squared_norm_pieces(Stream& stream, Tensor partials, Tensor gradient) {
-  const Cost cost = check_squared_norm_pieces(partials, gradient);
-  stream.submit(cost, [this, partials, gradient] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_squared_norm);
-    run(partials.as<double>(), gradient, team_);
-  });
+void SquaredNormPieces::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_squared_norm)(partials.as<double>(), gradient, host.team);
 }
 
 }  // namespace ebb

@@ -1,5 +1,5 @@
 #include "device/host/kernels/gemm.h"
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -58,56 +58,66 @@ namespace {
 GemmOperand as_stored(const Tensor& t) { return {t.data, t.dtype, t.columns(), 1}; }
 GemmOperand transposed(const Tensor& t) { return {t.data, t.dtype, 1, t.columns()}; }
 
+Gemm product(const LinearForward& f) {
+  return {.m = f.x.rows(),
+          .n = f.w.dim(0),
+          .k = f.w.dim(1),
+          .a = as_stored(f.x),
+          .b = transposed(f.w),
+          .c = f.y.data,
+          .c_dtype = f.y.dtype,
+          .bias = f.bias.data};
+}
+
+Gemm product(const LinearBackwardInput& f) {
+  return {.m = f.dy.rows(),
+          .n = f.w.dim(1),
+          .k = f.w.dim(0),
+          .a = as_stored(f.dy),
+          .b = as_stored(f.w),
+          .c = f.dx.data,
+          .c_dtype = f.dx.dtype,
+          .write = f.write};
+}
+
+Gemm product(const LinearBackwardWeight& f) {
+  return {.m = f.dw.dim(0),
+          .n = f.dw.dim(1),
+          .k = f.x.rows(),
+          .a = transposed(f.dy),
+          .b = as_stored(f.x),
+          .c = f.dw.data,
+          .c_dtype = DType::F32,
+          .write = f.write,
+          .read_late = true};
+}
+
+size_t workspace_bytes_of(const Gemm& gemm, const HostLaunch& host) {
+  return gemm_workspace_bytes(gemm, host.team.num_threads());
+}
+
+void run_product(const Gemm& gemm, const HostLaunch& host) {
+  run_gemm(gemm, host.arithmetic, host.team, host.workspace);
+}
+
 }  // namespace
 
-void HostKernels::linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
-  Cost cost = check_linear_forward(y, x, w, bias);
-  const Gemm gemm{.m = x.rows(),
-                  .n = w.dim(0),
-                  .k = w.dim(1),
-                  .a = as_stored(x),
-                  .b = transposed(w),
-                  .c = y.data,
-                  .c_dtype = y.dtype,
-                  .bias = bias.data};
-  cost.workspace_bytes = gemm_workspace_bytes(gemm, team_.num_threads());
-  stream.submit(cost, [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
+size_t LinearForward::workspace_bytes(const HostLaunch& host) const {
+  return workspace_bytes_of(product(*this), host);
 }
+void LinearForward::run(const HostLaunch& host) const { run_product(product(*this), host); }
 
-void HostKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w,
-                                        Write write) {
-  Cost cost = check_linear_backward_input(dx, dy, w);
-  const Gemm gemm{.m = dy.rows(),
-                  .n = w.dim(1),
-                  .k = w.dim(0),
-                  .a = as_stored(dy),
-                  .b = as_stored(w),
-                  .c = dx.data,
-                  .c_dtype = dx.dtype,
-                  .write = write};
-  cost.workspace_bytes = gemm_workspace_bytes(gemm, team_.num_threads());
-  stream.submit(cost, [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
+size_t LinearBackwardInput::workspace_bytes(const HostLaunch& host) const {
+  return workspace_bytes_of(product(*this), host);
 }
+void LinearBackwardInput::run(const HostLaunch& host) const { run_product(product(*this), host); }
 
-void HostKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias, Tensor dy,
-                                         Tensor x, Write write) {
-  Cost cost = check_linear_backward_weight(dw, dbias, dy, x);
-  const Gemm gemm{.m = dw.dim(0),
-                  .n = dw.dim(1),
-                  .k = x.rows(),
-                  .a = transposed(dy),
-                  .b = as_stored(x),
-                  .c = dw.data,
-                  .c_dtype = DType::F32,
-                  .write = write,
-                  .read_late = true};
-  cost.workspace_bytes = gemm_workspace_bytes(gemm, team_.num_threads());
-  stream.submit(cost, [this, gemm, dbias, dy] {
-    run_gemm(gemm, arithmetic_, team_, workspace_);
-    if (!dbias) return;
-    const auto run = HWY_DYNAMIC_DISPATCH(sum_columns);
-    run(team_, dbias, dy, gemm.write);
-  });
+size_t LinearBackwardWeight::workspace_bytes(const HostLaunch& host) const {
+  return workspace_bytes_of(product(*this), host);
+}
+void LinearBackwardWeight::run(const HostLaunch& host) const {
+  run_product(product(*this), host);
+  if (dbias) HWY_DYNAMIC_DISPATCH(sum_columns)(host.team, dbias, dy, write);
 }
 
 }  // namespace ebb

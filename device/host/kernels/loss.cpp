@@ -3,7 +3,7 @@
 #include <string>
 #include <type_traits>
 
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 #include "device/ignored_label.h"
 
@@ -20,33 +20,22 @@
 namespace ebb {
 namespace {
 
-struct CrossEntropy {
-  DType dtype;
-  int64_t num_rows, num_classes;
-  float* losses;
-  void* logits;
-  const int32_t* targets;
-  std::optional<float> gradient_scale;
-};
-
-/// The statistics of the logits of a row; see Kernels::cross_entropy_statistics.
+/// The statistics of the logits of a row; see CrossEntropyStatistics.
 struct RowStatistics {
   float top, sum, at_target;
 };
 
-struct SlicedCrossEntropy {
-  DType dtype;
-  int64_t num_rows, width;
-  ClassSlice slice;
-  float* losses;  // null except for the last slice
-  RowStatistics* statistics;
-  void* logits;
-  const int32_t* targets;
-  float gradient_scale;
+/// The target of a row in a slice of `width` classes, counted from the first class of the slice;
+/// nullopt if the target is in another slice.
+inline std::optional<int64_t> target_in(ClassSlice slice, int64_t width, int32_t target) {
+  const int64_t i = target - slice.first;
+  return i >= 0 && i < width ? std::optional(i) : std::nullopt;
+}
 
-  bool is_first() const { return slice.first == 0; }
-  bool has(int32_t target) const { return target >= slice.first && target < slice.first + width; }
-};
+inline RowStatistics& statistics_of(const Tensor& statistics, int64_t row) {
+  static_assert(sizeof(RowStatistics) == 3 * sizeof(float));
+  return reinterpret_cast<RowStatistics*>(statistics.as<float>())[row];
+}
 
 }  // namespace
 }  // namespace ebb
@@ -105,18 +94,19 @@ float loss_of(float top, float sum, float at_target) {
 
 template <class T>
 void cross_entropy_row(const CrossEntropy& f, int64_t row) {
-  const int64_t n = f.num_classes;
-  T* x = static_cast<T*>(f.logits) + row * n;
-  const int32_t target = f.targets[row];
+  const int64_t n = f.logits.columns();
+  T* x = row_of<T>(f.logits, row);
+  float& loss = f.losses.as<float>()[row];
+  const int32_t target = f.targets.as<int32_t>()[row];
   if (target == kIgnoredLabel) {
-    f.losses[row] = 0.0f;
+    loss = 0.0f;
     if (f.gradient_scale) std::fill_n(x, n, T(0.0f));
     return;
   }
   const Wide top = row_max(x, n);
   const auto at_target = static_cast<float>(x[target]);
   const float sum = sum_of_exp(x, n, top, f.gradient_scale.has_value());
-  f.losses[row] = loss_of(reduce_max(top), sum, at_target);
+  loss = loss_of(reduce_max(top), sum, at_target);
   if (!f.gradient_scale) return;
   // An fp32 row now contains its exponentials.
   write_softmax<std::is_same_v<T, float>>(x, n, top, sum, *f.gradient_scale);
@@ -124,67 +114,68 @@ void cross_entropy_row(const CrossEntropy& f, int64_t row) {
 }
 
 void run_cross_entropy(const CrossEntropy& f, ThreadTeam& team) {
-  with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.num_rows, 4, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) cross_entropy_row<decltype(zero)>(f, row);
-    });
+  with_float_type(f.logits.dtype, [&](auto zero) {
+    for_each_row(team, f.logits.rows(), 4,
+                 [&](int64_t row) { cross_entropy_row<decltype(zero)>(f, row); });
   });
 }
 
 /// Adds a slice to the statistics of a row.
 template <class T>
-void add_statistics(const SlicedCrossEntropy& f, int64_t row) {
-  T* x = static_cast<T*>(f.logits) + row * f.width;
-  const int32_t target = f.targets[row];
+void add_statistics(const CrossEntropyStatistics& f, int64_t row) {
+  const int64_t n = f.logits.columns();
+  T* x = row_of<T>(f.logits, row);
+  float& loss = f.losses.as<float>()[row];
+  const int32_t target = f.targets.as<int32_t>()[row];
   if (target == kIgnoredLabel) {
-    if (f.losses != nullptr) f.losses[row] = 0.0f;
+    if (f.is_last()) loss = 0.0f;
     return;
   }
-  RowStatistics& known = f.statistics[row];
-  if (f.is_first()) known = {kMinusInfinity, 0.0f, kMinusInfinity};
+  const bool is_first = f.slice.first == 0;
+  RowStatistics& known = statistics_of(f.statistics, row);
+  if (is_first) known = {kMinusInfinity, 0.0f, kMinusInfinity};
   const Wide before = broadcast(known.top);
-  const Wide top = max(row_max(x, f.width), before);
-  float sum = sum_of_exp(x, f.width, top, false);
-  if (!f.is_first()) {
+  const Wide top = max(row_max(x, n), before);
+  float sum = sum_of_exp(x, n, top, false);
+  if (!is_first) {
     alignas(64) float shrunk[kWide];
     store(shrunk, exp(before - top));
     sum += known.sum * shrunk[0];
   }
   known.top = reduce_max(top);
   known.sum = sum;
-  if (f.has(target)) known.at_target = static_cast<float>(x[target - f.slice.first]);
-  if (f.losses != nullptr) f.losses[row] = loss_of(known.top, known.sum, known.at_target);
+  if (const auto at = target_in(f.slice, n, target)) known.at_target = static_cast<float>(x[*at]);
+  if (f.is_last()) loss = loss_of(known.top, known.sum, known.at_target);
 }
 
 template <class T>
-void write_slice_gradient(const SlicedCrossEntropy& f, int64_t row) {
-  T* x = static_cast<T*>(f.logits) + row * f.width;
-  const int32_t target = f.targets[row];
+void write_slice_gradient(const CrossEntropyGradient& f, int64_t row) {
+  const int64_t n = f.logits.columns();
+  T* x = row_of<T>(f.logits, row);
+  const int32_t target = f.targets.as<int32_t>()[row];
   if (target == kIgnoredLabel) {
-    std::fill_n(x, f.width, T(0.0f));
+    std::fill_n(x, n, T(0.0f));
     return;
   }
-  const RowStatistics& known = f.statistics[row];
+  const RowStatistics& known = statistics_of(f.statistics, row);
   const Wide top = broadcast(known.top);
-  write_softmax<false>(x, f.width, top, known.sum, f.gradient_scale);
-  if (!f.has(target)) return;
-  x[target - f.slice.first] =
-      static_cast<T>(gradient_at_target(known.at_target, top, known.sum, f.gradient_scale));
+  write_softmax<false>(x, n, top, known.sum, f.gradient_scale);
+  if (const auto at = target_in(f.slice, n, target)) {
+    x[*at] = static_cast<T>(gradient_at_target(known.at_target, top, known.sum, f.gradient_scale));
+  }
 }
 
-void run_statistics(const SlicedCrossEntropy& f, ThreadTeam& team) {
-  with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.num_rows, 4, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) add_statistics<decltype(zero)>(f, row);
-    });
+void run_statistics(const CrossEntropyStatistics& f, ThreadTeam& team) {
+  with_float_type(f.logits.dtype, [&](auto zero) {
+    for_each_row(team, f.logits.rows(), 4,
+                 [&](int64_t row) { add_statistics<decltype(zero)>(f, row); });
   });
 }
 
-void run_slice_gradient(const SlicedCrossEntropy& f, ThreadTeam& team) {
-  with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.num_rows, 4, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) write_slice_gradient<decltype(zero)>(f, row);
-    });
+void run_slice_gradient(const CrossEntropyGradient& f, ThreadTeam& team) {
+  with_float_type(f.logits.dtype, [&](auto zero) {
+    for_each_row(team, f.logits.rows(), 4,
+                 [&](int64_t row) { write_slice_gradient<decltype(zero)>(f, row); });
   });
 }
 
@@ -202,26 +193,13 @@ HWY_EXPORT(run_slice_gradient);
 
 namespace {
 
-void check_targets(const int32_t* targets, int64_t num_rows, int64_t num_classes) {
-  for (int64_t i = 0; i < num_rows; ++i) {
-    EBB_CHECK(targets[i] == kIgnoredLabel || (targets[i] >= 0 && targets[i] < num_classes),
-              "cross_entropy: target " + std::to_string(targets[i]) + " at row " +
+void check_targets(const Tensor& targets, int64_t num_classes) {
+  const auto values = targets.span<int32_t>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    EBB_CHECK(values[i] == kIgnoredLabel || (values[i] >= 0 && values[i] < num_classes),
+              "cross_entropy: target " + std::to_string(values[i]) + " at row " +
                   std::to_string(i) + " is not one of " + std::to_string(num_classes) + " classes");
   }
-}
-
-SlicedCrossEntropy describe(Tensor statistics, Tensor logits, Tensor targets, ClassSlice slice) {
-  const int64_t n = logits.rows(), width = logits.columns();
-  static_assert(sizeof(RowStatistics) == 3 * sizeof(float));
-  return {.dtype = logits.dtype,
-          .num_rows = n,
-          .width = width,
-          .slice = slice,
-          .losses = nullptr,
-          .statistics = reinterpret_cast<RowStatistics*>(statistics.as<float>()),
-          .logits = logits.data,
-          .targets = targets.as<int32_t>(),
-          .gradient_scale = 0};
 }
 
 /// Adds in 64 partial sums, then in a tree. The order of the additions is part of the result.
@@ -236,52 +214,25 @@ double sum_in_tree(const float* values, int64_t n) {
 
 }  // namespace
 
-void HostKernels::cross_entropy(Stream& stream, Tensor losses, Tensor logits, Tensor targets,
-                                std::optional<float> gradient_scale) {
-  const Cost cost = check_cross_entropy(losses, logits, targets, gradient_scale.has_value());
-  const int64_t n = logits.rows();
-  const CrossEntropy f{logits.dtype,       n,           logits.columns(),
-                       losses.as<float>(), logits.data, targets.as<int32_t>(),
-                       gradient_scale};
-  stream.submit(cost, [this, f] {
-    check_targets(f.targets, f.num_rows, f.num_classes);
-    const auto run = HWY_DYNAMIC_DISPATCH(run_cross_entropy);
-    run(f, team_);
-  });
+void CrossEntropy::run(const HostLaunch& host) const {
+  check_targets(targets, logits.columns());
+  HWY_DYNAMIC_DISPATCH(run_cross_entropy)(*this, host.team);
 }
 
-void HostKernels::cross_entropy_statistics(Stream& stream, Tensor losses, Tensor statistics,
-                                           Tensor logits, Tensor targets, ClassSlice slice) {
-  const Cost cost = check_cross_entropy_statistics(losses, statistics, logits, targets, slice);
-  SlicedCrossEntropy f = describe(statistics, logits, targets, slice);
-  const bool is_last = slice.first + f.width == slice.num_classes;
-  if (is_last) f.losses = losses.as<float>();
-  stream.submit(cost, [this, f] {
-    check_targets(f.targets, f.num_rows, f.slice.num_classes);
-    const auto run = HWY_DYNAMIC_DISPATCH(run_statistics);
-    run(f, team_);
-  });
+void CrossEntropyStatistics::run(const HostLaunch& host) const {
+  check_targets(targets, slice.num_classes);
+  HWY_DYNAMIC_DISPATCH(run_statistics)(*this, host.team);
 }
 
-void HostKernels::cross_entropy_gradient(Stream& stream, Tensor logits, Tensor statistics,
-                                         Tensor targets, ClassSlice slice, float gradient_scale) {
-  const Cost cost = check_cross_entropy_gradient(logits, statistics, targets, slice);
-  SlicedCrossEntropy f = describe(statistics, logits, targets, slice);
-  f.gradient_scale = gradient_scale;
-  stream.submit(cost, [this, f] {
-    check_targets(f.targets, f.num_rows, f.slice.num_classes);
-    const auto run = HWY_DYNAMIC_DISPATCH(run_slice_gradient);
-    run(f, team_);
-  });
+void CrossEntropyGradient::run(const HostLaunch& host) const {
+  check_targets(targets, slice.num_classes);
+  HWY_DYNAMIC_DISPATCH(run_slice_gradient)(*this, host.team);
 }
 
-void HostKernels::sum(Stream& stream, Tensor total, Tensor values, Write write) {
-  const Cost cost = check_sum(total, values);
-  stream.submit(cost, [total, values, write] {
-    const double value = sum_in_tree(values.as<float>(), values.num_elements());
-    double* to = total.as<double>();
-    *to = write == Write::Add ? *to + value : value;
-  });
+void Sum::run(const HostLaunch&) const {
+  const double value = sum_in_tree(values.as<float>(), values.num_elements());
+  double* to = total.as<double>();
+  *to = write == Write::Add ? *to + value : value;
 }
 
 }  // namespace ebb

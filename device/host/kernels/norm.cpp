@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,28 +16,14 @@
 namespace ebb {
 namespace {
 
-struct NormForward {
-  DType dtype;
+/// The sums of a backward over rows. Rows are summed in blocks whose number and size depend only on
+/// the shape.
+struct RowBlocks {
   int64_t num_rows, num_columns;
-  void* y;
-  float *mean, *rstd;
-  const void *x, *w, *b;
-  float epsilon;
-};
 
-struct NormBackward {
-  DType dtype;
-  int64_t num_rows, num_columns;
-  void* dx;
-  Write dx_write;
-  float *dw, *db;
-  Write parameter_write;
-  const void *dy, *x, *w;
-  const float *mean, *rstd;
-
-  // Rows are summed in blocks whose number and size depend only on the shape.
-  int64_t rows_a_block() const { return std::max<int64_t>(64, ceil_div(num_rows, 64)); }
-  int64_t num_blocks() const { return ceil_div(num_rows, rows_a_block()); }
+  explicit RowBlocks(const Tensor& x) : num_rows(x.rows()), num_columns(x.columns()) {}
+  int64_t height() const { return std::max<int64_t>(64, ceil_div(num_rows, 64)); }
+  int64_t count() const { return ceil_div(num_rows, height()); }
   int64_t padded_columns() const { return round_up(num_columns, 16); }
 };
 
@@ -51,12 +37,10 @@ namespace HWY_NAMESPACE {
 namespace {
 
 template <class T>
-void normalize_row(const NormForward& f, int64_t row) {
-  const int64_t n = f.num_columns;
-  const T* x = static_cast<const T*>(f.x) + row * n;
-  const T* w = static_cast<const T*>(f.w);
-  const T* b = static_cast<const T*>(f.b);
-  T* y = static_cast<T*>(f.y) + row * n;
+void normalize_row(const LayerNormForward& f, int64_t row) {
+  const int64_t n = f.x.columns();
+  const T *x = row_of<T>(f.x, row), *w = f.w.as<T>(), *b = f.b.as<T>();
+  T* y = row_of<T>(f.y, row);
   const Wide sum = sum_over(n, broadcast(0.0f), [&](int64_t i, const Wide& s) HWY_ATTR {
     return s + load_up_to(x + i, n - i);
   });
@@ -72,15 +56,13 @@ void normalize_row(const NormForward& f, int64_t row) {
     const Wide normal = (load_up_to(x + i, n - i) - mean_wide) * rstd_wide;
     store_up_to(y + i, fma(normal, load_up_to(w + i, n - i), load_up_to(b + i, n - i)), n - i);
   }
-  f.mean[row] = mean;
-  f.rstd[row] = rstd;
+  f.mean.as<float>()[row] = mean;
+  f.rstd.as<float>()[row] = rstd;
 }
 
-void layer_norm(const NormForward& f, ThreadTeam& team) {
-  with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.num_rows, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) normalize_row<decltype(zero)>(f, row);
-    });
+void layer_norm(const LayerNormForward& f, ThreadTeam& team) {
+  with_float_type(f.x.dtype, [&](auto zero) {
+    for_each_row(team, f.x.rows(), 16, [&](int64_t row) { normalize_row<decltype(zero)>(f, row); });
   });
 }
 
@@ -96,13 +78,11 @@ struct Sums {
 /// Computes dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w, and adds dy xhat and dy to
 /// the sums of the block.
 template <class T>
-void backward_row(const NormBackward& f, int64_t row, float* dw, float* db) {
-  const int64_t n = f.num_columns;
-  const T* dy = static_cast<const T*>(f.dy) + row * n;
-  const T* x = static_cast<const T*>(f.x) + row * n;
-  const T* w = static_cast<const T*>(f.w);
-  T* dx = static_cast<T*>(f.dx) + row * n;
-  const Wide mean = broadcast(f.mean[row]), rstd = broadcast(f.rstd[row]);
+void backward_row(const LayerNormBackward& f, int64_t row, float* dw, float* db) {
+  const int64_t n = f.x.columns();
+  const T *dy = row_of<T>(f.dy, row), *x = row_of<T>(f.x, row), *w = f.w.as<T>();
+  T* dx = row_of<T>(f.dx, row);
+  const Wide mean = broadcast(f.mean.as<float>()[row]), rstd = broadcast(f.rstd.as<float>()[row]);
   const Sums sums =
       sum_over(n, Sums{broadcast(0.0f), broadcast(0.0f)}, [&](int64_t i, const Sums& s) HWY_ATTR {
         const Wide g = load_up_to(dy + i, n - i) * load_up_to(w + i, n - i);
@@ -123,33 +103,34 @@ void backward_row(const NormBackward& f, int64_t row, float* dw, float* db) {
 }
 
 /// Sums the partial sums of one parameter in the order of the blocks, and writes the result.
-void finish_parameter(const NormBackward& f, const float* partials, int64_t block_stride, float* to,
+void finish_parameter(const RowBlocks& blocks, const float* partials, float* to, Write write,
                       int64_t i) {
   Wide sum = broadcast(0.0f);
-  for (int64_t block = 0; block < f.num_blocks(); ++block) {
-    sum = sum + load(partials + block * block_stride + i);
+  for (int64_t block = 0; block < blocks.count(); ++block) {
+    sum = sum + load(partials + block * 2 * blocks.padded_columns() + i);
   }
-  const int64_t left = f.num_columns - i;
-  if (f.parameter_write == Write::Add) sum = load_up_to(to + i, left) + sum;
+  const int64_t left = blocks.num_columns - i;
+  if (write == Write::Add) sum = load_up_to(to + i, left) + sum;
   store_up_to(to + i, sum, left);
 }
 
-void layer_norm_gradient(const NormBackward& f, ThreadTeam& team, const Workspace& workspace) {
-  const int64_t width = f.padded_columns();
-  float* partials = Scratch(workspace).take<float>(f.num_blocks() * 2 * width);
-  with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.num_rows, f.rows_a_block(), [&](int64_t begin, int64_t end) {
-      float* dw = partials + begin / f.rows_a_block() * 2 * width;
+void layer_norm_gradient(const LayerNormBackward& f, ThreadTeam& team, const Workspace& workspace) {
+  const RowBlocks blocks(f.x);
+  const int64_t width = blocks.padded_columns(), height = blocks.height();
+  float* partials = Scratch(workspace).take<float>(blocks.count() * 2 * width);
+  with_float_type(f.x.dtype, [&](auto zero) {
+    for_each_range(team, blocks.num_rows, height, [&](int64_t begin, int64_t end) {
+      float* dw = partials + begin / height * 2 * width;
       std::fill_n(dw, 2 * width, 0.0f);
       for (int64_t row = begin; row < end; ++row) {
         backward_row<decltype(zero)>(f, row, dw, dw + width);
       }
     });
   });
-  for_each_range(team, f.num_columns, 8 * kWide, [&](int64_t begin, int64_t end) {
+  for_each_range(team, blocks.num_columns, 8 * kWide, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += kWide) {
-      finish_parameter(f, partials, 2 * width, f.dw, i);
-      finish_parameter(f, partials + width, 2 * width, f.db, i);
+      finish_parameter(blocks, partials, f.dw.as<float>(), f.parameter_write, i);
+      finish_parameter(blocks, partials + width, f.db.as<float>(), f.parameter_write, i);
     }
   });
 }
@@ -165,31 +146,17 @@ namespace ebb {
 HWY_EXPORT(layer_norm);
 HWY_EXPORT(layer_norm_gradient);
 
-void HostKernels::layer_norm_forward(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
-                                     Tensor w, Tensor b, float epsilon) {
-  const Cost cost = check_layer_norm_forward(y, mean, rstd, x, w, b);
-  const int64_t n = x.rows(), c = x.columns();
-  const NormForward f{x.dtype,          n,      c,      y.data, mean.as<float>(),
-                      rstd.as<float>(), x.data, w.data, b.data, epsilon};
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(layer_norm);
-    run(f, team_);
-  });
+void LayerNormForward::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(layer_norm)(*this, host.team);
 }
 
-void HostKernels::layer_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw,
-                                      Tensor db, Write parameter_write, Tensor dy, Tensor x,
-                                      Tensor w, Tensor mean, Tensor rstd) {
-  Cost cost = check_layer_norm_backward(dx, dw, db, dy, x, w, mean, rstd);
-  const int64_t n = x.rows(), c = x.columns();
-  const NormBackward f{
-      x.dtype,         n,       c,      dx.data, dx_write,         dw.as<float>(),  db.as<float>(),
-      parameter_write, dy.data, x.data, w.data,  mean.as<float>(), rstd.as<float>()};
-  cost.workspace_bytes = Scratch::bytes_of<float>(f.num_blocks() * 2 * f.padded_columns());
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(layer_norm_gradient);
-    run(f, team_, workspace_);
-  });
+size_t LayerNormBackward::workspace_bytes(const HostLaunch&) const {
+  const RowBlocks blocks(x);
+  return Scratch::bytes_of<float>(blocks.count() * 2 * blocks.padded_columns());
+}
+
+void LayerNormBackward::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(layer_norm_gradient)(*this, host.team, host.workspace);
 }
 
 }  // namespace ebb

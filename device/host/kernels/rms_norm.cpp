@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -174,61 +174,55 @@ RmsHeads heads_of_rows(const Tensor& x, const Tensor& wq, const Tensor& wk, cons
   return {x.dtype, n, x.columns(), width, heads, x.data, wq.data, wk.data, rstd.as<float>()};
 }
 
+RmsBackward operands(const RmsNormBackward& f) {
+  return {whole_rows(f.x, f.w, f.rstd),
+          f.dx.data,
+          f.dy.data,
+          f.dx_write,
+          f.dw.as<float>(),
+          nullptr,
+          f.parameter_write};
+}
+
+RmsBackward operands(const HeadNormBackward& f) {
+  return {heads_of_rows(f.x, f.wq, f.wk, f.rstd, f.heads),
+          f.gradient.data,
+          f.gradient.data,
+          Write::Store,
+          f.dwq.as<float>(),
+          f.dwk.as<float>(),
+          f.parameter_write};
+}
+
 size_t backward_workspace_bytes(const RmsBackward& f) {
   return Scratch::bytes_of<float>(f.num_blocks() * f.block_floats());
 }
 
 }  // namespace
 
-void HostKernels::rms_norm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor w,
-                                   float epsilon) {
-  const Cost cost = check_rms_norm_forward(y, rstd, x, w);
-  const RmsForward f{whole_rows(x, w, rstd), y.data, epsilon};
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(rms_norm);
-    run(f, team_);
-  });
+void RmsNormForward::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(rms_norm)({whole_rows(x, w, rstd), y.data, epsilon}, host.team);
 }
 
-void HostKernels::rms_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw,
-                                    Write parameter_write, Tensor dy, Tensor x, Tensor w,
-                                    Tensor rstd) {
-  Cost cost = check_rms_norm_backward(dx, dw, dy, x, w, rstd);
-  const RmsBackward f{whole_rows(x, w, rstd), dx.data, dy.data,        dx_write,
-                      dw.as<float>(),         nullptr, parameter_write};
-  cost.workspace_bytes = backward_workspace_bytes(f);
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(rms_norm_gradient);
-    run(f, team_, workspace_);
-  });
+size_t RmsNormBackward::workspace_bytes(const HostLaunch&) const {
+  return backward_workspace_bytes(operands(*this));
 }
 
-void HostKernels::head_norm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor wq,
-                                    Tensor wk, HeadCounts heads, float epsilon) {
-  const Cost cost = check_head_norm_forward(y, rstd, x, wq, wk, heads);
-  const RmsForward f{heads_of_rows(x, wq, wk, rstd, heads), y.data, epsilon};
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(rms_norm);
-    run(f, team_);
-  });
+void RmsNormBackward::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(rms_norm_gradient)(operands(*this), host.team, host.workspace);
 }
 
-void HostKernels::head_norm_backward(Stream& stream, Tensor gradient, Tensor dwq, Tensor dwk,
-                                     Write parameter_write, Tensor x, Tensor wq, Tensor wk,
-                                     Tensor rstd, HeadCounts heads) {
-  Cost cost = check_head_norm_backward(gradient, dwq, dwk, x, wq, wk, rstd, heads);
-  const RmsBackward f{heads_of_rows(x, wq, wk, rstd, heads),
-                      gradient.data,
-                      gradient.data,
-                      Write::Store,
-                      dwq.as<float>(),
-                      dwk.as<float>(),
-                      parameter_write};
-  cost.workspace_bytes = backward_workspace_bytes(f);
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(rms_norm_gradient);
-    run(f, team_, workspace_);
-  });
+void HeadNormForward::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(rms_norm)
+  ({heads_of_rows(x, wq, wk, rstd, heads), y.data, epsilon}, host.team);
+}
+
+size_t HeadNormBackward::workspace_bytes(const HostLaunch&) const {
+  return backward_workspace_bytes(operands(*this));
+}
+
+void HeadNormBackward::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(rms_norm_gradient)(operands(*this), host.team, host.workspace);
 }
 
 }  // namespace ebb

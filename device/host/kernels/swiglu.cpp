@@ -1,4 +1,4 @@
-#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -8,26 +8,6 @@
 
 #include "device/host/kernels/simd-inl.h"
 #include "system/thread_team.h"
-
-#ifndef EBB_HOST_KERNELS_SWIGLU_ARGUMENTS_
-#define EBB_HOST_KERNELS_SWIGLU_ARGUMENTS_
-namespace ebb {
-namespace {
-
-struct SwigluCall {
-  DType dtype;
-  int64_t num_rows, width;  // width of y
-  void* to;                 // y, or dx
-  const void* dy;           // backward only
-  const void* x;
-  Write write;
-
-  int64_t rows_a_task() const { return std::max<int64_t>(1, 8192 / width); }
-};
-
-}  // namespace
-}  // namespace ebb
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
@@ -39,13 +19,15 @@ HWY_INLINE Wide negative_exponential(const Wide& x) {
   return exp(min(broadcast(0.0f) - x, broadcast(88.0f)));
 }
 
+int64_t rows_a_task(int64_t width) { return std::max<int64_t>(1, 8192 / width); }
+
 template <class T>
-void gate_row(const SwigluCall& f, int64_t row) {
-  const T* gates = static_cast<const T*>(f.x) + row * 2 * f.width;
-  const T* ups = gates + f.width;
-  T* y = static_cast<T*>(f.to) + row * f.width;
-  for (int64_t i = 0; i < f.width; i += kWide) {
-    const int64_t left = f.width - i;
+void gate_row(const SwigluForward& f, int64_t row) {
+  const int64_t width = f.y.columns();
+  const T *gates = row_of<T>(f.x, row), *ups = gates + width;
+  T* y = row_of<T>(f.y, row);
+  for (int64_t i = 0; i < width; i += kWide) {
+    const int64_t left = width - i;
     const Wide gate = load_up_to(gates + i, left);
     const Wide silu = gate / (broadcast(1.0f) + negative_exponential(gate));
     store_up_to(y + i, silu * load_up_to(ups + i, left), left);
@@ -60,14 +42,12 @@ HWY_INLINE void write_up_to(T* to, const Wide& value, int64_t left, Write write)
 /// For large gates the slope is 0 or 1. Its products stay finite, because s falls faster than the
 /// exponential and the gate grow.
 template <class T>
-void gate_row_backward(const SwigluCall& f, int64_t row) {
-  const T* gates = static_cast<const T*>(f.x) + row * 2 * f.width;
-  const T* ups = gates + f.width;
-  const T* dys = static_cast<const T*>(f.dy) + row * f.width;
-  T* dgates = static_cast<T*>(f.to) + row * 2 * f.width;
-  T* dups = dgates + f.width;
-  for (int64_t i = 0; i < f.width; i += kWide) {
-    const int64_t left = f.width - i;
+void gate_row_backward(const SwigluBackward& f, int64_t row) {
+  const int64_t width = f.dy.columns();
+  const T *gates = row_of<T>(f.x, row), *ups = gates + width, *dys = row_of<T>(f.dy, row);
+  T *dgates = row_of<T>(f.dx, row), *dups = dgates + width;
+  for (int64_t i = 0; i < width; i += kWide) {
+    const int64_t left = width - i;
     const Wide gate = load_up_to(gates + i, left), up = load_up_to(ups + i, left);
     const Wide dy = load_up_to(dys + i, left);
     const Wide exponential = negative_exponential(gate);
@@ -78,17 +58,17 @@ void gate_row_backward(const SwigluCall& f, int64_t row) {
   }
 }
 
-void run_swiglu(const SwigluCall& f, ThreadTeam& team) {
-  with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.num_rows, f.rows_a_task(), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        if (f.dy == nullptr) {
-          gate_row<decltype(zero)>(f, row);
-        } else {
-          gate_row_backward<decltype(zero)>(f, row);
-        }
-      }
-    });
+void run_forward(const SwigluForward& f, ThreadTeam& team) {
+  with_float_type(f.x.dtype, [&](auto zero) {
+    for_each_row(team, f.y.rows(), rows_a_task(f.y.columns()),
+                 [&](int64_t row) { gate_row<decltype(zero)>(f, row); });
+  });
+}
+
+void run_backward(const SwigluBackward& f, ThreadTeam& team) {
+  with_float_type(f.x.dtype, [&](auto zero) {
+    for_each_row(team, f.dy.rows(), rows_a_task(f.dy.columns()),
+                 [&](int64_t row) { gate_row_backward<decltype(zero)>(f, row); });
   });
 }
 
@@ -100,41 +80,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ebb {
 
-HWY_EXPORT(run_swiglu);
+HWY_EXPORT(run_forward);
+HWY_EXPORT(run_backward);
 
-namespace {
-
-SwigluCall describe_swiglu(const Tensor& x, const Tensor& y) {
-  return {.dtype = x.dtype,
-          .num_rows = y.rows(),
-          .width = y.columns(),
-          .to = y.data,
-          .dy = nullptr,
-          .x = x.data,
-          .write = Write::Store};
+void SwigluForward::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_forward)(*this, host.team);
 }
 
-}  // namespace
-
-void HostKernels::swiglu_forward(Stream& stream, Tensor y, Tensor x) {
-  const Cost cost = check_swiglu_forward(y, x);
-  const SwigluCall f = describe_swiglu(x, y);
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
-    run(f, team_);
-  });
-}
-
-void HostKernels::swiglu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Write write) {
-  const Cost cost = check_swiglu_backward(dx, dy, x);
-  SwigluCall f = describe_swiglu(x, dy);
-  f.to = dx.data;
-  f.dy = dy.data;
-  f.write = write;
-  stream.submit(cost, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
-    run(f, team_);
-  });
+void SwigluBackward::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_backward)(*this, host.team);
 }
 
 }  // namespace ebb

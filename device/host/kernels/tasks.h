@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "device/errors.h"
+#include "device/tensor.h"
 #include "device/workspace.h"
 #include "system/thread_team.h"
 
@@ -34,6 +35,20 @@ template <class Body>
 void for_each_range(ThreadTeam& team, int64_t n, int64_t grain, const Body& body) {
   team.for_each(ceil_div(n, grain),
                 [&](int64_t i) { body(i * grain, std::min(n, (i + 1) * grain)); });
+}
+
+/// Runs body(row) for n rows, `grain` rows in a task.
+template <class Body>
+void for_each_row(ThreadTeam& team, int64_t n, int64_t grain, const Body& body) {
+  for_each_range(team, n, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) body(row);
+  });
+}
+
+/// A row of a tensor as a matrix. REQUIRES: T is the tensor's element type.
+template <class T>
+T* row_of(const Tensor& tensor, int64_t row) {
+  return tensor.as<T>() + row * tensor.columns();
 }
 
 /// Allocates parts of the workspace one after the other, each aligned to a cache line.

@@ -1,20 +1,14 @@
-#include "device/attention_call.h"
+#include "device/kernels/attention.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "device/errors.h"
-#include "device/kernel_checks.h"
+#include "device/kernels/checks.h"
 
 namespace ebb {
+namespace {
 
-double AttentionOperands::product_flops() const {
-  const auto n = static_cast<double>(num_tokens);
-  const auto seen = static_cast<double>(window > 0 ? std::min(window, num_tokens) : num_tokens);
-  const double pairs = causal ? n * seen - 0.5 * seen * seen : n * n;
-  return 2.0 * static_cast<double>(batch * channels()) * pairs;
-}
-
+/// Checks the tensors that all three kernels have.
 AttentionOperands describe_attention(const Tensor& qkv, const Tensor& out,
                                      const Tensor& log_sum_exp, const AttentionShape& shape) {
   EBB_CHECK(qkv.shape.rank() == 3 && out.shape.rank() == 3,
@@ -52,61 +46,78 @@ AttentionOperands describe_attention(const Tensor& qkv, const Tensor& out,
           .window = shape.window,
           .scale = shape.scale == 0 ? scale : shape.scale,
           .dropout = shape.dropout,
+          .kept_factor = shape.dropout.kept_factor(),
           .document_starts = starts ? starts.as<int32_t>() : nullptr,
           .qkv = qkv.data,
           .out = out.data,
           .log_sum_exp = log_sum_exp ? log_sum_exp.as<float>() : nullptr};
 }
 
-Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& qkv,
-                             const AttentionShape& shape, AttentionOperands* operands) {
+}  // namespace
+
+double AttentionOperands::product_flops() const {
+  const auto n = static_cast<double>(num_tokens);
+  const auto seen = static_cast<double>(window > 0 ? std::min(window, num_tokens) : num_tokens);
+  const double pairs = causal ? n * seen - 0.5 * seen * seen : n * n;
+  return 2.0 * static_cast<double>(batch * channels()) * pairs;
+}
+
+AttentionOperands AttentionForward::operands() const {
   EBB_CHECK(log_sum_exp, "attention: log_sum_exp (B, NH, T) fp32");
-  *operands = describe_attention(qkv, out, log_sum_exp, shape);
-  return {.flops = 2.0 * operands->product_flops(),
-          .attention_flops = 2.0 * operands->product_flops(),
+  return describe_attention(qkv, out, log_sum_exp, shape);
+}
+
+Cost AttentionForward::check() const {
+  const double flops = 2.0 * operands().product_flops();
+  return {.flops = flops,
+          .attention_flops = flops,
           .bytes = total_bytes(out, log_sum_exp, qkv, shape.document_starts),
           .name = "attention_forward"};
 }
 
-/// The number of cached tokens is known only when the kernel runs, so the cost is that of a full
-/// cache.
-Cost check_attention_cached(const Tensor& out, const Tensor& qkv, const Tensor& cache,
-                            const Tensor& positions, const AttentionShape& shape,
-                            AttentionOperands* operands) {
-  *operands = describe_attention(qkv, out, {}, shape);
+AttentionOperands AttentionCached::operands() const {
+  AttentionOperands operands = describe_attention(qkv, out, {}, shape);
   EBB_CHECK(!shape.dropout, "attention_cached: no dropout");
-  const int64_t columns = 2 * operands->num_kv_heads * operands->head_size;
+  const int64_t columns = 2 * operands.num_kv_heads * operands.head_size;
   EBB_CHECK(cache && cache.shape.rank() == 3 && cache.dtype == qkv.dtype &&
-                cache.dim(0) == operands->batch && cache.dim(2) == columns,
+                cache.dim(0) == operands.batch && cache.dim(2) == columns,
             "attention_cached: cache (B, S, 2 NKV D) of the type of qkv");
-  EBB_CHECK(is_vector(positions, DType::I32, operands->batch * operands->num_tokens),
+  EBB_CHECK(is_vector(positions, DType::I32, operands.batch * operands.num_tokens),
             "attention_cached: positions (B, T) int32");
   EBB_CHECK(shape.causal && !shape.document_starts,
             "attention_cached: causal, and each row is one document");
-  operands->cache = cache.data;
-  operands->capacity = cache.dim(1);
-  operands->positions = positions.as<int32_t>();
-  const double flops = 4.0 * static_cast<double>(operands->batch * operands->num_tokens *
-                                                 operands->channels() * operands->capacity);
+  operands.cache = cache.data;
+  operands.capacity = cache.dim(1);
+  operands.positions = positions.as<int32_t>();
+  return operands;
+}
+
+Cost AttentionCached::check() const {
+  const AttentionOperands f = operands();
+  const double flops =
+      4.0 * static_cast<double>(f.batch * f.num_tokens * f.channels() * f.capacity);
   return {.flops = flops,
           .attention_flops = flops,
           .bytes = total_bytes(out, qkv, cache, positions),
           .name = "attention_cached"};
 }
 
-Cost check_attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv,
-                              const Tensor& out, const Tensor& log_sum_exp,
-                              const AttentionShape& shape, AttentionOperands* operands) {
+AttentionOperands AttentionBackward::operands() const {
   EBB_CHECK(log_sum_exp, "attention_backward: log_sum_exp (B, NH, T) fp32");
-  *operands = describe_attention(qkv, out, log_sum_exp, shape);
+  AttentionOperands operands = describe_attention(qkv, out, log_sum_exp, shape);
   EBB_CHECK(dqkv.dtype == qkv.dtype && dqkv.shape == qkv.shape,
             "attention_backward: dqkv must look like qkv");
   EBB_CHECK(dout.dtype == out.dtype && dout.shape == out.shape,
             "attention_backward: dout must look like out");
-  operands->dqkv = dqkv.data;
-  operands->dout = dout.data;
-  return {.flops = 5.0 * operands->product_flops(),
-          .attention_flops = 5.0 * operands->product_flops(),
+  operands.dqkv = dqkv.data;
+  operands.dout = dout.data;
+  return operands;
+}
+
+Cost AttentionBackward::check() const {
+  const double flops = 5.0 * operands().product_flops();
+  return {.flops = flops,
+          .attention_flops = flops,
           .bytes = total_bytes(dqkv, dout, qkv, out, log_sum_exp, shape.document_starts),
           .name = "attention_backward"};
 }

@@ -1,0 +1,21 @@
+// What the kernels of the host work with.
+//
+// Each file of this folder has the host's part of some kernels (device/kernels.h): their member
+// functions run() and workspace_bytes(). The arithmetic is dispatched at run time to the best
+// instruction set.
+#pragma once
+
+#include "device/arithmetic.h"
+#include "device/kernels.h"
+#include "device/workspace.h"
+#include "system/thread_team.h"
+
+namespace ebb {
+
+struct HostLaunch {
+  ThreadTeam& team;
+  const Workspace& workspace;  ///< at least workspace_bytes() while the kernel runs
+  Arithmetic arithmetic;
+};
+
+}  // namespace ebb

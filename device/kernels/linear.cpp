@@ -1,0 +1,77 @@
+#include "device/kernels/linear.h"
+
+#include "device/kernels/checks.h"
+
+namespace ebb {
+namespace {
+
+double product_flops(int64_t m, int64_t n, int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+}  // namespace
+
+Cost LinearForward::check() const {
+  EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && w.dtype == x.dtype,
+            "linear_forward: y, x and w must be of one float type");
+  EBB_CHECK(w.shape.rank() == 2 && x.columns() == w.dim(1) && y.columns() == w.dim(0) &&
+                y.rows() == x.rows(),
+            "linear_forward: y (N, OC) = x (N, C) w (OC, C)^T");
+  EBB_CHECK(!bias || is_vector(bias, x.dtype, w.dim(0)), "linear_forward: bias (OC)");
+  return {.flops = product_flops(x.rows(), w.dim(0), w.dim(1)),
+          .bytes = total_bytes(y, x, w, bias),
+          .name = "linear_forward"};
+}
+
+Cost LinearActivationForward::check() const {
+  const auto parts = split();
+  const Cost linear = parts.first.check(), activation = parts.second.check();
+  return {.flops = linear.flops + activation.flops,
+          .vector_flops = activation.flops,
+          .bytes = linear.bytes + total_bytes(y),
+          .name = "linear_activation_forward"};
+}
+
+std::pair<LinearForward, ActivationForward> LinearActivationForward::split() const {
+  return {{before, x, w, bias}, {y, before, activation}};
+}
+
+Cost LinearBackwardInput::check() const {
+  EBB_CHECK(
+      is_float(dy.dtype) && w.dtype == dy.dtype && (dx.dtype == dy.dtype || dx.dtype == DType::F32),
+      "linear_backward_input: dy and w must be of one float type, dx of it or fp32");
+  EBB_CHECK(w.shape.rank() == 2 && dx.columns() == w.dim(1) && dy.columns() == w.dim(0) &&
+                dx.rows() == dy.rows(),
+            "linear_backward_input: dx (N, C) = dy (N, OC) w (OC, C)");
+  return {.flops = product_flops(dy.rows(), w.dim(1), w.dim(0)),
+          .bytes = total_bytes(dx, dy, w),
+          .name = "linear_backward_input"};
+}
+
+Cost ActivationLinearBackward::check() const {
+  const auto parts = split();
+  const Cost linear = parts.first.check(), activation = parts.second.check();
+  return {.flops = linear.flops + activation.flops,
+          .vector_flops = activation.flops,
+          .bytes = linear.bytes + total_bytes(before),
+          .name = "activation_linear_backward"};
+}
+
+std::pair<LinearBackwardInput, ActivationBackward> ActivationLinearBackward::split() const {
+  return {{dbefore, dy, w, Write::Store}, {dbefore, dbefore, before, activation, Write::Store}};
+}
+
+Cost LinearBackwardWeight::check() const {
+  EBB_CHECK(is_float(x.dtype) && dy.dtype == x.dtype && dw.dtype == DType::F32,
+            "linear_backward_weight: dy and x of one float type, dw fp32");
+  EBB_CHECK(dw.shape.rank() == 2 && dy.columns() == dw.dim(0) && x.columns() == dw.dim(1) &&
+                dy.rows() == x.rows(),
+            "linear_backward_weight: dw (OC, C) = dy (N, OC)^T x (N, C)");
+  EBB_CHECK(!dbias || is_vector(dbias, DType::F32, dw.dim(0)),
+            "linear_backward_weight: dbias (OC) fp32");
+  return {.flops = product_flops(dw.dim(0), dw.dim(1), x.rows()),
+          .bytes = total_bytes(dw, dbias, dy, x),
+          .name = "linear_backward_weight"};
+}
+
+}  // namespace ebb

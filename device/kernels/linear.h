@@ -1,0 +1,72 @@
+// The kernels of linear layers (device/kernels.h). OC: output channels.
+#pragma once
+
+#include <utility>
+
+#include "device/kernels/elementwise.h"
+#include "device/kernels/launch.h"
+
+namespace ebb {
+
+/// y (N, OC) = x (N, C) w^T + bias; w (OC, C); bias (OC) or empty.
+struct LinearForward {
+  Tensor y, x, w, bias = {};
+
+  Cost check() const;
+  size_t workspace_bytes(const HostLaunch& host) const;
+  size_t workspace_bytes(const GpuLaunch& gpu) const;
+  void run(const HostLaunch& host) const;
+  void run(const GpuLaunch& gpu) const;
+};
+
+/// before (N, OC) = x w^T + bias, y = activation(before). A device may compute y from the rounded
+/// `before` or from its fp32 value.
+struct LinearActivationForward {
+  Tensor y, before, x, w, bias;
+  Activation activation;
+
+  Cost check() const;
+  /// The same as two kernels, for a device that has no kernel for both. The host never has one.
+  std::pair<LinearForward, ActivationForward> split() const;
+  size_t workspace_bytes(const GpuLaunch& gpu) const;
+  void run(const GpuLaunch& gpu) const;
+};
+
+/// dx (N, C) = or += dy (N, OC) w (OC, C). dx has the type of dy and w, or is fp32.
+struct LinearBackwardInput {
+  Tensor dx, dy, w;
+  Write write;
+
+  Cost check() const;
+  size_t workspace_bytes(const HostLaunch& host) const;
+  size_t workspace_bytes(const GpuLaunch& gpu) const;
+  void run(const HostLaunch& host) const;
+  void run(const GpuLaunch& gpu) const;
+};
+
+/// dbefore (N, C) = (dy (N, OC) w) * activation'(before): the backward of a linear layer whose
+/// input is activation(before). All tensors have one type. dy w may be rounded before the product.
+struct ActivationLinearBackward {
+  Tensor dbefore, dy, w, before;
+  Activation activation;
+
+  Cost check() const;
+  /// As in LinearActivationForward.
+  std::pair<LinearBackwardInput, ActivationBackward> split() const;
+  size_t workspace_bytes(const GpuLaunch& gpu) const;
+  void run(const GpuLaunch& gpu) const;
+};
+
+/// dw (OC, C) fp32 = or += dy^T x; dbias (OC) fp32 = or += the column sums of dy (N, OC), or empty.
+struct LinearBackwardWeight {
+  Tensor dw, dbias, dy, x;
+  Write write;
+
+  Cost check() const;
+  size_t workspace_bytes(const HostLaunch& host) const;
+  size_t workspace_bytes(const GpuLaunch& gpu) const;
+  void run(const HostLaunch& host) const;
+  void run(const GpuLaunch& gpu) const;
+};
+
+}  // namespace ebb

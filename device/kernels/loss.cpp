@@ -1,0 +1,55 @@
+#include "device/kernels/loss.h"
+
+#include <string>
+
+#include "device/kernels/checks.h"
+
+namespace ebb {
+namespace {
+
+void check_slice(const Tensor& statistics, const Tensor& logits, const Tensor& targets,
+                 ClassSlice slice) {
+  const int64_t n = logits.rows(), width = logits.columns();
+  EBB_CHECK(is_float(logits.dtype), "cross_entropy: logits must be of a float type");
+  EBB_CHECK(statistics.rows() == n && statistics.columns() == 3 && statistics.dtype == DType::F32 &&
+                is_vector(targets, DType::I32, n),
+            "cross_entropy: statistics (N, 3) fp32, targets (N) int32");
+  EBB_CHECK(slice.first >= 0 && slice.first + width <= slice.num_classes,
+            "cross_entropy: classes " + std::to_string(slice.first) + " to " +
+                std::to_string(slice.first + width) + " of " + std::to_string(slice.num_classes));
+}
+
+}  // namespace
+
+Cost CrossEntropy::check() const {
+  const int64_t n = logits.rows();
+  EBB_CHECK(is_float(logits.dtype), "cross_entropy: logits must be of a float type");
+  EBB_CHECK(is_vector(losses, DType::F32, n) && is_vector(targets, DType::I32, n),
+            "cross_entropy: losses (N) fp32, targets (N) int32");
+  const double passes = gradient_scale ? 2.0 : 1.0;
+  return vector_cost(10.0 * passes * count(logits),
+                     total_bytes(losses, targets) + passes * total_bytes(logits), "cross_entropy");
+}
+
+Cost CrossEntropyStatistics::check() const {
+  check_slice(statistics, logits, targets, slice);
+  EBB_CHECK(is_vector(losses, DType::F32, logits.rows()), "cross_entropy: losses (N) fp32");
+  return {.flops = 10.0 * count(logits),
+          .bytes = total_bytes(is_last() ? losses : Tensor{}, statistics, logits, targets),
+          .name = "cross_entropy_statistics"};
+}
+
+Cost CrossEntropyGradient::check() const {
+  check_slice(statistics, logits, targets, slice);
+  return {.flops = 10.0 * count(logits),
+          .bytes = total_bytes(statistics, logits, logits, targets),
+          .name = "cross_entropy_gradient"};
+}
+
+Cost Sum::check() const {
+  EBB_CHECK(is_vector(total, DType::F64, 1) && values.dtype == DType::F32,
+            "sum: total (1) fp64, values (N) fp32");
+  return {.flops = count(values), .bytes = total_bytes(total, values), .name = "sum"};
+}
+
+}  // namespace ebb
