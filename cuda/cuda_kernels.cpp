@@ -145,10 +145,10 @@ class CudaKernels final : public Kernels {
     submit(stream, check_squared_norm_pieces(partials, gradient),
            [&](cudaStream_t s) { cuda::squared_norm_pieces(s, partials, gradient); });
   }
-  void adamw(Stream& stream, const AdamWPlanes& planes,
+  void adamw(Stream& stream, const Planes& planes, int64_t n,
              const AdamWCoefficients* coefficients) override {
-    submit(stream, check_adamw(planes, coefficients),
-           [&](cudaStream_t s) { cuda::adamw(s, planes, coefficients); });
+    submit(stream, check_adamw(planes, n, coefficients),
+           [&](cudaStream_t s) { cuda::adamw(s, planes, n, coefficients); });
   }
 
  private:

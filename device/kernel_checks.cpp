@@ -340,23 +340,15 @@ Cost check_squared_norm_pieces(const Tensor& partials, const Tensor& gradient) {
           .name = "squared_norm_pieces"};
 }
 
-Cost check_adamw(const AdamWPlanes& planes, const AdamWCoefficients* coefficients) {
-  const int64_t n = planes.weight.num_elements();
-  const DType type = planes.weight.dtype;
-  EBB_CHECK(is_float(type), "adamw: weights fp32, bf16 or fp16");
-  EBB_CHECK(is_vector(planes.weight, planes.weight.dtype, n) &&
-                is_vector(planes.momentum, DType::F32, n) &&
-                is_vector(planes.variance, DType::F32, n) &&
-                is_vector(planes.gradient, planes.gradient.dtype, n) &&
-                (planes.low != nullptr) == (type == DType::BF16) &&
-                (planes.master != nullptr) == (type == DType::F16) && coefficients != nullptr,
-            "adamw: weight, momentum, variance, gradient (n), low halves of bf16 weights, masters "
-            "of fp16 weights");
-  const double bytes =
-      (type == DType::F16 ? 26 : 24) + static_cast<double>(size_of(planes.gradient.dtype));
-  return {.flops = 14 * static_cast<double>(n),
-          .bytes = bytes * static_cast<double>(n),
-          .name = "adamw"};
+Cost check_adamw(const Planes& planes, int64_t n, const AdamWCoefficients* coefficients) {
+  check_planes(planes, all_planes(planes.weight_dtype));
+  EBB_CHECK(is_float(planes.gradient_dtype) && planes.gradient && coefficients && n >= 0,
+            "adamw: gradient fp32, bf16 or fp16, coefficients");
+  const auto elements = static_cast<double>(n);
+  return {
+      .flops = 14 * elements,
+      .bytes = update_bytes_per_parameter(planes.weight_dtype, planes.gradient_dtype) * elements,
+      .name = "adamw"};
 }
 
 }  // namespace ebb

@@ -9,10 +9,6 @@
 
 namespace ebb {
 
-constexpr bool is_float(DType type) {
-  return type == DType::F32 || type == DType::BF16 || type == DType::F16;
-}
-
 /// The bytes of all tensors: the memory traffic of a kernel that accesses each tensor once.
 template <class... Tensors>
 double total_bytes(const Tensors&... tensors) {
@@ -81,6 +77,6 @@ Cost check_sum(const Tensor& total, const Tensor& values);
 Cost check_finish_gradient(const Tensor& gradient, const Tensor& sums, const Tensor& more_sums,
                            const Tensor& partials);
 Cost check_squared_norm_pieces(const Tensor& partials, const Tensor& gradient);
-Cost check_adamw(const AdamWPlanes& planes, const AdamWCoefficients* coefficients);
+Cost check_adamw(const Planes& planes, int64_t n, const AdamWCoefficients* coefficients);
 
 }  // namespace ebb

@@ -14,6 +14,7 @@
 #include <span>
 
 #include "device/dropout.h"
+#include "device/planes.h"
 #include "device/stream.h"
 #include "device/tensor.h"
 
@@ -72,15 +73,6 @@ struct AdamWCoefficients {
   float v_correction;
   float epsilon;
   uint32_t skip = 0;  ///< not 0: the update changes nothing
-};
-
-/// n elements of each plane, on the device.
-struct AdamWPlanes {
-  Tensor weight = {};       ///< fp32, bf16 or fp16
-  int16_t* low = nullptr;   ///< for bf16 weights: the low half
-  float* master = nullptr;  ///< for fp16 weights: the fp32 masters; weights are rounded masters
-  Tensor momentum = {}, variance = {};  ///< fp32
-  Tensor gradient = {};                 ///< fp32, bf16 or fp16
 };
 
 class Kernels {
@@ -207,9 +199,11 @@ class Kernels {
   // each computed as 64 sums, which are added in a fixed tree. gradient fp32, bf16 or fp16.
   virtual void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) = 0;
 
-  // An AdamW update of state that is on the device. The results have the same bits as those of
-  // cpu_adam/. The coefficients are in pinned host memory and are read when the kernel runs.
-  virtual void adamw(Stream&, const AdamWPlanes& planes, const AdamWCoefficients* coefficients) = 0;
+  // An AdamW update of n elements of state that is on the device. The results have the same bits as
+  // those of cpu_adam/. The coefficients are in pinned host memory and are read when the kernel
+  // runs.
+  virtual void adamw(Stream&, const Planes& planes, int64_t n,
+                     const AdamWCoefficients* coefficients) = 0;
 };
 
 /// Elements of a piece: the unit in which gradient norms are summed.

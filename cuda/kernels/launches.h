@@ -140,6 +140,7 @@ void round_gradient(cudaStream_t stream, const Tensor& gradient, const Tensor& s
 void squared_norm_pieces(cudaStream_t stream, const Tensor& partials, const Tensor& gradient);
 
 // ---- adamw.cu -----------------------------------------------------------------------------------
-void adamw(cudaStream_t stream, const AdamWPlanes& planes, const AdamWCoefficients* coefficients);
+void adamw(cudaStream_t stream, const Planes& planes, int64_t n,
+           const AdamWCoefficients* coefficients);
 
 }  // namespace ebb::cuda

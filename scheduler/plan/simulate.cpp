@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/errors.h"
+#include "device/planes.h"
 
 namespace ebb {
 namespace {
@@ -337,13 +338,6 @@ class Clockwork {
 };
 
 }  // namespace
-
-double update_bytes_per_parameter(DType weight_type, DType gradient_type) {
-  // Master, momentum and variance are read and written, the gradient is read. A weight is the
-  // master or half of it; an fp16 weight is written in addition.
-  const double weight_bytes = weight_type == DType::F16 ? 2 : 0;
-  return 12 + 12 + weight_bytes + static_cast<double>(size_of(gradient_type));
-}
 
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
                   const Machine& machine, bool clipped) {

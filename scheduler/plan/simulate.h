@@ -33,9 +33,6 @@ struct Machine {
       0;  ///< with shared cores: the rate at which all cores together copy; 0: copies use no core
 };
 
-/// Bytes of host memory that the optimizer reads and writes for each parameter.
-double update_bytes_per_parameter(DType weight_type, DType gradient_type);
-
 /// The shortest time in which a step can move the plan's bytes (docs/memory.md, "Time"): the
 /// maximum over what can overlap, the sum over what cannot. A clipped step has two parts: the
 /// forward, which the update may overlap, and the backward up to the norm. Loads of the second part

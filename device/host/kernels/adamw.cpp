@@ -1,6 +1,7 @@
 #include <bit>
 #include <cmath>
 
+#include "device/adamw_planes.h"
 #include "device/host/kernels/host_kernels.h"
 #include "device/host/kernels/tasks.h"
 #include "device/split_master.h"
@@ -10,27 +11,6 @@
 #define HWY_TARGET_INCLUDE "device/host/kernels/adamw.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-
-#ifndef EBB_HOST_KERNELS_ADAMW_ARGUMENTS_
-#define EBB_HOST_KERNELS_ADAMW_ARGUMENTS_
-namespace ebb {
-namespace {
-
-struct AdamWUpdate {
-  int64_t n;
-  std::byte* weight;
-  int16_t* low;   // of bf16 weights
-  float* master;  // of fp16 weights; if both are null, the weight is the master
-  float* momentum;
-  float* variance;
-  const std::byte* gradient;
-  DType gradient_dtype;
-  const AdamWCoefficients* coefficients;
-};
-
-}  // namespace
-}  // namespace ebb
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
@@ -64,6 +44,12 @@ struct WholeMaster {
   }
 };
 
+FloatMaster master_of(float* weight, int16_t*) { return {weight}; }
+HalvedMaster master_of(BF16* weight, int16_t* low) {
+  return {reinterpret_cast<uint16_t*>(weight), low};
+}
+WholeMaster master_of(F16* weight, float* master) { return {weight, master}; }
+
 /// Computes the formulas of cpu_adam/adamw.h in the same order, without contraction.
 template <class Master, class Gradient>
 void update_range(const Master& master, float* HWY_RESTRICT momentum, float* HWY_RESTRICT variance,
@@ -81,24 +67,17 @@ void update_range(const Master& master, float* HWY_RESTRICT momentum, float* HWY
   }
 }
 
-void run_adamw(const AdamWUpdate& u, ThreadTeam& team) {
-  if (u.coefficients->skip) return;
-  const auto update = [&](const auto& master, auto zero) {
-    const auto* gradient = reinterpret_cast<const decltype(zero)*>(u.gradient);
-    for_each_range(team, u.n, kPieceElements, [&](int64_t begin, int64_t end) {
-      update_range(master, u.momentum, u.variance, gradient, *u.coefficients, begin, end);
+void run_adamw(const Planes& planes, int64_t n, const AdamWCoefficients& c, ThreadTeam& team) {
+  if (c.skip) return;
+  with_float_type(planes.weight_dtype, [&]<class W>(W) {
+    with_float_type(planes.gradient_dtype, [&]<class G>(G) {
+      const AdamWView<W, G> at = adamw_view<W, G>(planes);
+      for_each_range(team, n, kPieceElements, [&](int64_t begin, int64_t end) {
+        update_range(master_of(at.weight, at.remainder), at.momentum, at.variance, at.gradient, c,
+                     begin, end);
+      });
     });
-  };
-  const auto update_master = [&](const auto& master) {
-    with_float_type(u.gradient_dtype, [&](auto zero) { update(master, zero); });
-  };
-  if (u.low != nullptr) {
-    return update_master(HalvedMaster{reinterpret_cast<uint16_t*>(u.weight), u.low});
-  }
-  if (u.master != nullptr) {
-    return update_master(WholeMaster{reinterpret_cast<F16*>(u.weight), u.master});
-  }
-  update_master(FloatMaster{reinterpret_cast<float*>(u.weight)});
+  });
 }
 
 }  // namespace
@@ -111,22 +90,11 @@ namespace ebb {
 
 HWY_EXPORT(run_adamw);
 
-void HostKernels::adamw(Stream& stream, const AdamWPlanes& planes,
+void HostKernels::adamw(Stream& stream, const Planes& planes, int64_t n,
                         const AdamWCoefficients* coefficients) {
-  const Cost cost = check_adamw(planes, coefficients);
-  const int64_t n = planes.weight.num_elements();
-  const AdamWUpdate update{n,
-                           planes.weight.data,
-                           planes.low,
-                           planes.master,
-                           planes.momentum.as<float>(),
-                           planes.variance.as<float>(),
-                           planes.gradient.data,
-                           planes.gradient.dtype,
-                           coefficients};
-  stream.submit(cost, [this, update] {
+  stream.submit(check_adamw(planes, n, coefficients), [this, planes, n, coefficients] {
     const auto run = HWY_DYNAMIC_DISPATCH(run_adamw);
-    run(update, team_);
+    run(planes, n, *coefficients, team_);
   });
 }
 

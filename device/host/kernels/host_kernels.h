@@ -73,7 +73,8 @@ class HostKernels final : public Kernels {
   void round_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,
                       Tensor partials) override;
   void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) override;
-  void adamw(Stream&, const AdamWPlanes& planes, const AdamWCoefficients* coefficients) override;
+  void adamw(Stream&, const Planes& planes, int64_t n,
+             const AdamWCoefficients* coefficients) override;
 
  private:
   ThreadTeam& team_;
