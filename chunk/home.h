@@ -54,7 +54,6 @@ class Home {
 
   /// The i-th plane of a chunk. REQUIRES: the chunk is in host memory.
   std::byte* plane(size_t i, uint32_t chunk) const;
-  std::byte* weight_chunk(uint32_t chunk) const { return plane(kWeightPlane, chunk); }
   /// The address of an element of the weight plane. REQUIRES: all chunks are in host memory.
   std::byte* weight(uint64_t element) const {
     return planes_[kWeightPlane] + infos_[kWeightPlane].bytes(element);

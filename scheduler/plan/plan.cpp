@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "chunk/home.h"
+#include "device/errors.h"
 #include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/emitter.h"
 #include "scheduler/plan/residency.h"
@@ -213,6 +214,24 @@ bool lives_on_device(const Plan& plan, const ResidentChunk& resident) {
 
 }  // namespace
 
+const MoveInfo* find_move(Tier from, Tier to) {
+  for (const MoveInfo& move : kMoves) {
+    if (move.from == from && move.to == to) return &move;
+  }
+  return nullptr;
+}
+
+Op make_move(ChunkId chunk, Tier from, Tier to, uint32_t block) {
+  const MoveInfo* const move = find_move(from, to);
+  EBB_CHECK(move != nullptr, "there is no such move");
+  return {.kind = OpKind::Move,
+          .stream = move->stream,
+          .from = from,
+          .to = to,
+          .chunk = chunk,
+          .block = block};
+}
+
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
   return make_plan(make_chunk_trace(trace, layout, options.update), trace, layout, options);
 }
@@ -235,12 +254,8 @@ Plan make_initialise_plan(const Plan& plan) {
   for (const ResidentChunk& resident : plan.resident_at_start) {
     if (!lives_on_device(plan, resident)) continue;
     initialise.resident_at_end.push_back(resident);
-    initialise.ops.push_back({.kind = OpKind::Move,
-                              .stream = StreamKind::Compute,
-                              .from = Tier::None,
-                              .to = Tier::Device,
-                              .chunk = {Space::Weights, resident.chunk},
-                              .block = resident.block});
+    initialise.ops.push_back(
+        make_move({Space::Weights, resident.chunk}, Tier::None, Tier::Device, resident.block));
   }
   return initialise;
 }
@@ -254,12 +269,7 @@ Plan make_warm_up_plan(const Plan& plan, const Layout& layout) {
       warm_up.resident_at_start.push_back(resident);
       continue;
     }
-    warm_up.ops.push_back({.kind = OpKind::Move,
-                           .stream = StreamKind::Load,
-                           .from = Tier::Host,
-                           .to = Tier::Device,
-                           .chunk = id,
-                           .block = resident.block});
+    warm_up.ops.push_back(make_move(id, Tier::Host, Tier::Device, resident.block));
     warm_up.loaded_bytes += layout.used_bytes(id);
   }
   return warm_up;
