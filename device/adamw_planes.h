@@ -7,6 +7,7 @@
 
 #include "device/dtype.h"
 #include "device/planes.h"
+#include "device/update_sizes.h"
 
 namespace ebb {
 
@@ -43,6 +44,9 @@ inline constexpr std::array kFloatPlanes = {
     PlaneInfo{.name = "momentum", .type = DType::F32, .bytes_per_group = 4},
     PlaneInfo{.name = "variance", .type = DType::F32, .bytes_per_group = 4},
 };
+
+/// The most outliers of kUndoElements elements in an undo log: the fp32 values of each element.
+inline constexpr uint32_t kMostOutliersTogether = kFloatPlanes.size() * kUndoElements;
 
 /// The element type of the plane that completes a weight to its master: the low half of bf16
 /// weights, or the master itself for fp16. fp32 weights need no such plane.
