@@ -18,7 +18,7 @@ uint64_t elements_at_home(const Layout& layout, const HomeOptions& options) {
 }
 
 size_t plane_bytes(const Layout& layout, const PlaneInfo& plane, const HomeOptions& options) {
-  return elements_at_home(layout, options) * plane.bytes_per_element();
+  return plane.bytes(elements_at_home(layout, options));
 }
 
 struct Sizes {
@@ -63,7 +63,9 @@ struct Cuts {
 
 Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options) {
   Cuts cuts;
-  cuts.add(plane_bytes(layout, planes[0], options));
+  for (const PlaneInfo& plane : planes) {
+    if (plane.is_copied) cuts.add(plane_bytes(layout, plane, options));
+  }
   const Sizes sizes = sizes_of(layout, options);
   for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.partials}) {
     cuts.add(bytes);
@@ -107,30 +109,36 @@ Home::Home(Device& device, const Layout& layout, std::span<const PlaneInfo> plan
       chunk_elements_(layout.chunk_elements()),
       home_index_(home_indices(layout, options)),
       stored_sums_(options.sums),
-      stored_activations_(options.activations) {
+      stored_activations_(options.activations),
+      infos_(planes),
+      planes_(planes.size()) {
   const Sizes sizes = sizes_of(layout, options);
   gradient_buffer_bytes_ = sizes.gradient_buffer;
   num_partials_ = sizes.partials / sizeof(double);
-  planes_.resize(planes.size());
+  std::vector<std::byte**> copied_parts;
   for (size_t i = 0; i < planes.size(); ++i) {
-    bytes_per_element_.push_back(planes[i].bytes_per_element());
-    if (i == 0) continue;
+    if (planes[i].is_copied) {
+      copied_parts.push_back(&planes_[i]);
+      continue;
+    }
     uncopied_.push_back(device.allocate(MemoryKind::Pageable,
                                         plane_bytes(layout, planes[i], options), planes[i].name));
     planes_[i] = uncopied_.back().data();
   }
+  for (std::byte** part : {&gradients_, &sums_, &activations_, &partials_}) {
+    copied_parts.push_back(part);
+  }
   const Cuts cuts = cuts_of(layout, planes, options);
   copied_ = device.allocate(MemoryKind::Home, cuts.bytes, "home");
-  size_t cut = 0;
-  for (std::byte** part : {planes_.data(), &gradients_, &sums_, &activations_, &partials_}) {
-    *part = copied_.data() + cuts.offsets[cut++];
+  for (size_t i = 0; i < copied_parts.size(); ++i) {
+    *copied_parts[i] = copied_.data() + cuts.offsets[i];
   }
 }
 
-std::byte* Home::plane(int i, uint32_t chunk) const {
+std::byte* Home::plane(size_t i, uint32_t chunk) const {
   EBB_CHECK(home_index_[chunk] != kNone, "the planes of this chunk are on the device");
   const uint64_t first = home_index_[chunk] * chunk_elements_;
-  return planes_[i] + first * bytes_per_element_[i];
+  return planes_[i] + infos_[i].bytes(first);
 }
 
 std::byte* Home::host_buffer(ChunkId id) const {

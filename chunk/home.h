@@ -1,5 +1,5 @@
-// The home: the host memory in which the training state is stored, one plane after the other. A
-// plane (weights, momentum, and so on) has one entry for each element of the parameter space.
+// The home: the host memory in which the training state is stored, one plane after the other.
+// device/planes.h describes the planes.
 //
 // The planes of a chunk are stored either in the home or on the device, during the whole run. (A
 // load copies weights of the home, it does not move them.) A chunk whose planes are stored on the
@@ -46,14 +46,16 @@ size_t copied_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
 
 class Home {
  public:
+  /// `planes` must live as long as the home.
   Home(Device& device, const Layout& layout, std::span<const PlaneInfo> planes,
        const HomeOptions& options);
 
   /// The i-th plane of a chunk. REQUIRES: the chunk is in host memory.
-  std::byte* plane(int i, uint32_t chunk) const;
-  std::byte* weight_chunk(uint32_t chunk) const { return plane(0, chunk); }
+  std::byte* plane(size_t i, uint32_t chunk) const;
   /// The address of an element of the weight plane. REQUIRES: all chunks are in host memory.
-  std::byte* weight(uint64_t element) const { return planes_[0] + element * bytes_per_element_[0]; }
+  std::byte* weight(uint64_t element) const {
+    return planes_[kWeightPlane] + infos_[kWeightPlane].bytes(element);
+  }
   std::byte* gradient_buffer(uint32_t index) const {
     return gradients_ + index * gradient_buffer_bytes_;
   }
@@ -70,9 +72,9 @@ class Home {
   size_t gradient_buffer_bytes_;
   std::vector<uint32_t> home_index_;  // [chunk] the number of chunks in host memory before it
   std::vector<uint32_t> stored_sums_, stored_activations_;
-  std::vector<size_t> bytes_per_element_;
+  std::span<const PlaneInfo> infos_;
   Buffer copied_;                 // all that loads and stores copy
-  std::vector<Buffer> uncopied_;  // the other planes
+  std::vector<Buffer> uncopied_;  // the planes that they do not copy
   std::vector<std::byte*> planes_;
   std::byte* gradients_ = nullptr;
   std::byte* sums_ = nullptr;

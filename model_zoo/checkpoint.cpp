@@ -36,7 +36,7 @@ StateFileHeader header_of(const Layout& layout, const OptimizerCounters& counter
   }
   for (const PlaneInfo& plane : state_planes(layout.weight_type())) {
     header.planes.push_back(
-        {std::string(plane.name), static_cast<uint32_t>(plane.bytes_per_element())});
+        {std::string(plane.name), plane.bytes_per_group, plane.elements_per_group});
   }
   for (const ParameterId id : layout.call_order()) {
     header.parameters.push_back({layout.parameter(id).name, layout.parameter(id).shape});

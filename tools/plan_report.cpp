@@ -74,10 +74,11 @@ std::string fits_text(const PlannedStep& step) {
 bool home_is_short(const PlannedStep& step) {
   const Layout& layout = *step.prepared.layout;
   size_t needed = step.prepared.ledger.total(Tier::Host);
-  size_t of_element = state_bytes_per_element(layout.weight_type());
-  if (updates_after_norm(step.prepared.options)) of_element += size_of(layout.gradient_type());
+  const bool keeps_gradients = updates_after_norm(step.prepared.options);
+  const size_t gradient_bytes = keeps_gradients ? size_of(layout.gradient_type()) : 0;
   for (const uint32_t c : step.prepared.plan.chunks_that(&ChunkRecord::is_on_device)) {
-    needed += layout.chunk_elements(c) * of_element;
+    const uint64_t elements = layout.chunk_elements(c);
+    needed += state_bytes(layout.weight_type(), elements) + elements * gradient_bytes;
   }
   return needed > step.budgets.host_memory.value_or(SIZE_MAX);
 }

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "device/errors.h"
+#include "device/planes.h"
 #include "scheduler/search/choose.h"
 #include "system/cores.h"
 #include "system/thread_team.h"

@@ -26,22 +26,17 @@ void Emitter::emit_drop(StreamKind stream, uint32_t chunk, uint32_t block, uint3
 }
 
 void Emitter::emit_assignment(const Assignment& assignment) {
-  const StreamKind stream = assignment.copy ? StreamKind::Load : StreamKind::Compute;
+  const ChunkId id = chunk_trace_.chunk_id(assignment.chunk);
+  const Op move =
+      make_move(id, assignment.copy ? Tier::Host : Tier::None, Tier::Device, assignment.block);
   if (assignment.victim != kNone) {
-    emit_drop(stream, assignment.victim, assignment.block, assignment.victim_item,
+    emit_drop(move.stream, assignment.victim, assignment.block, assignment.victim_item,
               assignment.victim_store);
   }
-  const ChunkId id = chunk_trace_.chunk_id(assignment.chunk);
   const uint32_t left = last_drop_[assignment.chunk];
-  const bool left_there = left != kNone && plan_.ops[left].stream != stream;
+  const bool left_there = left != kNone && plan_.ops[left].stream != move.stream;
   const uint32_t index =
-      emit({.kind = OpKind::Move,
-            .stream = stream,
-            .from = assignment.copy ? Tier::Host : Tier::None,
-            .to = Tier::Device,
-            .chunk = id,
-            .block = assignment.block},
-           {store_op(assignment.own_store), update_before(id), left_there ? left : kNone});
+      emit(move, {store_op(assignment.own_store), update_before(id), left_there ? left : kNone});
   if (!assignment.copy) return;
   pending_load_[assignment.chunk] = index;
   plan_.loaded_bytes += layout_.used_bytes(id);
@@ -96,11 +91,7 @@ void Emitter::emit_update(uint32_t c, uint32_t wait, bool deferred) {
 
 void Emitter::emit_store(Store& store) {
   const ChunkId id = chunk_trace_.chunk_id(store.chunk);
-  Op op{.kind = OpKind::Move,
-        .stream = StreamKind::Store,
-        .from = Tier::Device,
-        .to = Tier::Host,
-        .chunk = id};
+  Op op = make_move(id, Tier::Device, Tier::Host);
   plan_.stored_bytes += layout_.used_bytes(id);
   if (id.space != Space::Gradients) {
     store.op = emit(op, {item_op(store.after_item)});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/errors.h"
 #include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/decide_chunks.h"
 #include "scheduler/plan/emitter.h"
@@ -74,6 +75,24 @@ std::vector<uint32_t> Plan::chunks_by(uint32_t ChunkRecord::*block) const {
   return indices;
 }
 
+const MoveInfo* find_move(Tier from, Tier to) {
+  for (const MoveInfo& move : kMoves) {
+    if (move.from == from && move.to == to) return &move;
+  }
+  return nullptr;
+}
+
+Op make_move(ChunkId chunk, Tier from, Tier to, uint32_t block) {
+  const MoveInfo* const move = find_move(from, to);
+  EBB_CHECK(move != nullptr, "there is no such move");
+  return {.kind = OpKind::Move,
+          .stream = move->stream,
+          .from = from,
+          .to = to,
+          .chunk = chunk,
+          .block = block};
+}
+
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
   return make_plan(make_chunk_trace(trace, layout, options.update), trace, layout, options);
 }
@@ -97,12 +116,8 @@ Plan make_initialise_plan(const Plan& plan) {
     chunk.first_block = kNone;
   }
   for (const uint32_t c : initialise.chunks_by(&ChunkRecord::last_block)) {
-    initialise.ops.push_back({.kind = OpKind::Move,
-                              .stream = StreamKind::Compute,
-                              .from = Tier::None,
-                              .to = Tier::Device,
-                              .chunk = {Space::Weights, c},
-                              .block = initialise.chunks[c].last_block});
+    initialise.ops.push_back(make_move({Space::Weights, c}, Tier::None, Tier::Device,
+                                       initialise.chunks[c].last_block));
   }
   return initialise;
 }
@@ -116,12 +131,8 @@ Plan make_warm_up_plan(const Plan& plan, const Layout& layout) {
   for (const uint32_t c : warm_up.chunks_by(&ChunkRecord::last_block)) {
     if (warm_up.chunks[c].is_on_device()) continue;
     const ChunkId id{Space::Weights, c};
-    warm_up.ops.push_back({.kind = OpKind::Move,
-                           .stream = StreamKind::Load,
-                           .from = Tier::Host,
-                           .to = Tier::Device,
-                           .chunk = id,
-                           .block = warm_up.chunks[c].last_block});
+    warm_up.ops.push_back(
+        make_move(id, Tier::Host, Tier::Device, warm_up.chunks[c].last_block));
     warm_up.loaded_bytes += layout.used_bytes(id);
   }
   return warm_up;

@@ -40,6 +40,8 @@
 #include "chunk/chunk_record.h"
 #include "chunk/layout.h"
 #include "chunk/ledger.h"
+#include "device/planes.h"
+#include "device/stream.h"
 #include "scheduler/plan/trace.h"
 
 namespace ebb {
@@ -63,6 +65,8 @@ struct Op {
   StreamKind stream = StreamKind::Compute;
   Tier from = Tier::None;  ///< Move
   Tier to = Tier::None;    ///< Move
+  /// Move of a parameter chunk: the plane (an index of state_planes()). Other spaces have one.
+  uint8_t plane = kWeightPlane;
   ChunkId chunk = {};      ///< Move, Drop: any chunk; others: the parameter chunk (Space::Weights)
   uint32_t call = kNone;   ///< Call
   uint32_t block = kNone;  ///< Move to the device, and Drop
@@ -72,6 +76,26 @@ struct Op {
   uint32_t first_wait = 0;  ///< in Plan::waits
   uint32_t num_waits = 0;
 };
+
+/// What a Move between two tiers is called, and the stream on which it runs.
+struct MoveInfo {
+  Tier from;
+  Tier to;
+  std::string_view name;
+  StreamKind stream;
+};
+/// All moves that exist. A further tier adds rows.
+inline constexpr MoveInfo kMoves[] = {
+    {Tier::None, Tier::Device, "allocate", StreamKind::Compute},
+    {Tier::Host, Tier::Device, "load", StreamKind::Load},
+    {Tier::Device, Tier::Host, "store", StreamKind::Store},
+};
+/// The row of a move; null if the move does not exist.
+const MoveInfo* find_move(Tier from, Tier to);
+/// A Move of the chunk on its stream. REQUIRES: the move exists.
+Op make_move(ChunkId chunk, Tier from, Tier to, uint32_t block = kNone);
+/// The name of a move ("load"), or the name of the kind.
+std::string_view name_of(const Op& op);
 
 /// The share of the updates that is deferred without clipping. The forward is a third of a step's
 /// compute but has half of its loads, so with this share the optimizer is as busy during the

@@ -10,6 +10,11 @@ std::string_view name_of(OpKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+std::string_view name_of(const Op& op) {
+  const MoveInfo* const move = op.kind == OpKind::Move ? find_move(op.from, op.to) : nullptr;
+  return move != nullptr ? move->name : name_of(op.kind);
+}
+
 std::string to_string(const Plan& plan, const Trace& trace) {
   std::string text;
   const auto list_residents = [&](std::string_view when, uint32_t ChunkRecord::*block) {

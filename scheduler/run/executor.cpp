@@ -17,13 +17,7 @@ std::array<uint32_t, kNumSpaces> chunk_counts(const Layout& layout, uint32_t num
 }
 
 /// The name of the operation in a profiler, for example "load weights 7".
-RangeName range_of(const Op& op) {
-  std::string_view what = name_of(op.kind);
-  if (op.kind == OpKind::Move) {
-    what = op.from == Tier::None ? "allocate" : op.to == Tier::Device ? "load" : "store";
-  }
-  return {what, name_of(op.chunk.space), op.chunk.index};
-}
+RangeName range_of(const Op& op) { return {name_of(op), name_of(op.chunk.space), op.chunk.index}; }
 
 }  // namespace
 
@@ -330,22 +324,22 @@ void Executor::lease_loaded(const Op& round) {
   }
 }
 
-std::byte* Executor::home_of(ChunkId id) const {
-  return id.space == Space::Weights ? home_.weight_chunk(id.index) : home_.host_buffer(id);
+/// The address in host memory that a load copies from or a store copies to.
+std::byte* Executor::host_address(const Op& op) const {
+  if (op.chunk.space == Space::Weights) return home_.plane(op.plane, op.chunk.index);
+  if (op.chunk.space != Space::Gradients) return home_.host_buffer(op.chunk);
+  const uint32_t part = op.chunk.index % layout_.gradient_chunks_per_chunk();
+  return home_.gradient_buffer(op.gradient_buffer) + part * layout_.chunk_bytes();
 }
 
 void Executor::submit_store(const Op& op) {
   table_.transition(op.chunk, ChunkState::Storing);
-  const size_t bytes = layout_.used_bytes(op.chunk);
-  if (op.chunk.space != Space::Gradients) {
-    store().copy(home_of(op.chunk), spaces_.address(op.chunk), bytes, CopyKind::Store);
-    return;
-  }
+  store().copy(host_address(op), spaces_.address(op.chunk), layout_.used_bytes(op.chunk),
+               CopyKind::Store);
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
-  const uint32_t part = op.chunk.index % parts;
-  store().copy(home_.gradient_buffer(op.gradient_buffer) + part * layout_.chunk_bytes(),
-               spaces_.address(op.chunk), bytes, CopyKind::Store);
-  if (part == 0) work_.submit_partial_norms(store(), op.chunk.index / parts);
+  if (op.chunk.space == Space::Gradients && op.chunk.index % parts == 0) {
+    work_.submit_partial_norms(store(), op.chunk.index / parts);
+  }
 }
 
 void Executor::read_times() {
@@ -438,7 +432,7 @@ void Executor::move(uint32_t index) {
   }
   drop_or_map(index, load());
   if (takes_no_time(op)) return;
-  load().copy(spaces_.address(op.chunk), home_of(op.chunk), layout_.used_bytes(op.chunk),
+  load().copy(spaces_.address(op.chunk), host_address(op), layout_.used_bytes(op.chunk),
               CopyKind::Load);
   load().record(*events_[index]);
 }

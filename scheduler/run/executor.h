@@ -137,7 +137,7 @@ class Executor : public Hooks {
   void submit(uint32_t index);
   void allocate(uint32_t index);
   void submit_store(const Op& op);
-  std::byte* home_of(ChunkId id) const;
+  std::byte* host_address(const Op& op) const;
   void wait_for_all(std::span<const uint32_t> waits, Stream& stream);
   void lease_chunks(std::span<const ParameterUse> uses);
   void lease_activations(const Op& run);

@@ -8,7 +8,7 @@
 #include "cpu_adam/gradient_norm.h"
 #include "cpu_adam/undo.h"
 #include "device/kernels.h"
-#include "scheduler/plan/simulate.h"
+#include "device/planes.h"
 #include "scheduler/search/memory_sizes.h"
 
 namespace ebb {

@@ -33,8 +33,8 @@ constexpr auto kAny = [](const PlannedCandidate&) { return true; };
 /// The most host memory that a chunk saves if the device updates it: all its planes and its
 /// gradient buffer.
 size_t home_bytes_of_chunk(const Layout& layout) {
-  return layout.chunk_elements() *
-         (state_bytes_per_element(layout.weight_type()) + size_of(layout.gradient_type()));
+  return state_bytes(layout.weight_type(), layout.chunk_elements()) +
+         layout.chunk_elements() * size_of(layout.gradient_type());
 }
 
 /// Plans every setting on several threads. The result does not depend on their order.

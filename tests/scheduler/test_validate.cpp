@@ -122,6 +122,15 @@ TEST_P(Damage, ALoadThatCopiesNothing) {
   }
 }
 
+TEST_P(Damage, ALoadOfAPlaneThatIsNotCopied) {
+  expect_found(with(first(is_load), [](Op& op) { op.plane = kWeightPlane + 1; }),
+               "moves plane 1, which is not copied");
+}
+
+TEST_P(Damage, AMoveThatDoesNotExist) {
+  expect_found(with(first(is_load), [](Op& op) { op.to = Tier::Host; }), "is no move");
+}
+
 TEST_P(Damage, ALoadOfAChunkThatWasNeverStored) {
   const uint32_t sums = first([](const Op& op) {
     return op.kind == OpKind::Move && op.from == Tier::None &&
