@@ -14,7 +14,7 @@ foreach(module_and_headers
       safetensors_folder_writer safetensors_writer sample_order
       state_file stored_tensor token_data token_file"
     "autograd arena hooks model parameters primitives tape"
-    "scheduler/plan plan chunk_trace simulate timeline trace validate"
+    "scheduler/plan plan chunk_trace schedule simulate timeline trace validate"
     "scheduler/search choose inference_preparation options preparation"
     "scheduler/run executor inference last_gradient learning_rate micro_batch progress state_reader trainer"
     "model_zoo architecture bert checkpoint generation gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files

@@ -125,7 +125,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       micro_batches_(
           model, device, executor_.compute(), executor_, arena_,
-          prepared.options.micro_batch_order == MicroBatchOrder::Vertical,
+          prepared.schedule.micro_batch_order == MicroBatchOrder::Vertical,
           std::max(prepared.options.gradient_accumulation, prepared.options.evaluation_batches)) {
   if (device.info().num_threads > prepared.num_threads) {
     throw ConfigError(
@@ -192,11 +192,12 @@ void Trainer::Impl::upload_all(std::span<const MicroBatch> micro_batches) {
 
 void Trainer::Impl::run(std::span<const MicroBatch> micro_batches, bool training,
                         float loss_gradient_scale) {
-  micro_batches_.run({.count = static_cast<uint32_t>(micro_batches.size()),
-                      .tape = tape_options(prepared_.options, training, optimizer_.step()),
-                      .inputs = input_views_,
-                      .loss_total = {device_loss_.data(), DType::F64, {1}},
-                      .loss_gradient_scale = loss_gradient_scale});
+  micro_batches_.run(
+      {.count = static_cast<uint32_t>(micro_batches.size()),
+       .tape = tape_options(prepared_.options, prepared_.schedule, training, optimizer_.step()),
+       .inputs = input_views_,
+       .loss_total = {device_loss_.data(), DType::F64, {1}},
+       .loss_gradient_scale = loss_gradient_scale});
   send_loss_home();
 }
 
