@@ -62,13 +62,12 @@ class LateNorm : public ForwardingDevice {
 };
 
 TrainerOptions options_of(UpdateOrder update, bool clips, const Arguments& a) {
-  TrainerOptions options{.dtype = DType::BF16,
-                         .chunk_bytes = a.chunk_mib << 20,
-                         .recompute = Recompute::None,
-                         .update = update,
-                         .device_updates = 0,
-                         .max_grad_norm = clips ? 1.0f : 0.0f};
-  if (update == UpdateOrder::Speculate) options.speculated_chunks = a.chunks;
+  TrainerOptions options{
+      .dtype = DType::BF16,
+      .chunk_bytes = a.chunk_mib << 20,
+      .schedule = {.recompute = kRecomputeNone, .update = update, .device_updates = 0},
+      .max_grad_norm = clips ? 1.0f : 0.0f};
+  if (update == UpdateOrder::Speculate) options.schedule.speculated_chunks = a.chunks;
   return options;
 }
 

@@ -156,7 +156,7 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
   lines.push_back(named("data", data_line(options, setup)));
   if (setup.eval_data) lines.push_back(named("eval", evaluation_line(setup)));
   for (const std::string& notice : setup.notices) lines.push_back(named("", notice));
-  const bool vertical = setup.prepared.options.micro_batch_order == MicroBatchOrder::Vertical;
+  const bool vertical = setup.prepared.schedule.micro_batch_order == MicroBatchOrder::Vertical;
   lines.push_back(named(
       "step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
@@ -197,10 +197,11 @@ std::string tier_text(const Ledger& ledger, Tier tier) {
 std::string plan_text(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const Candidate& c = p.candidates[p.chosen];
+  const Schedule& s = c.schedule;
   std::string text = fmt::format("{}: {} order, recompute {}, activations on {}, updates {}",
-                                 chosen_text(p), name_of(c.order), name_of(c.recompute),
-                                 c.activations == ActivationPlacement::Device ? "device" : "host",
-                                 name_of(c.update));
+                                 chosen_text(p), name_of(s.micro_batch_order), name_of(s.recompute),
+                                 s.activations == ActivationPlacement::Device ? "device" : "host",
+                                 name_of(s.update));
   if (c.seconds > 0) {
     text += fmt::format("; {:.4g} s a step predicted, {:.0f} tok/s, {:.0f} % of the bound by {}",
                         c.seconds, static_cast<double>(setup.shape.num_tokens()) / c.seconds,

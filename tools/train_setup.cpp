@@ -63,7 +63,7 @@ LearningRate learning_rate(const TrainOptions& options, uint64_t num_steps) {
                           ? static_cast<uint64_t>(std::ceil(ratio * static_cast<double>(num_steps)))
                           : options.warmup_steps.value_or(0),
       .num_steps = num_steps,
-      .shape = options.schedule};
+      .shape = options.lr_schedule};
 }
 
 /// Micro-batches of an evaluation, at most as many as the data fills.
@@ -219,12 +219,9 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
   return {.dtype = options.dtype,
           .gradient_dtype = options.gradient_dtype,
           .chunk_bytes = options.chunk_size,
-          .recompute = options.recompute,
-          .activations = options.activations,
-          .micro_batch_order = options.micro_batch_order,
           .gradient_accumulation = static_cast<uint32_t>(shape.num_batches),
           .evaluation_batches = evaluation_batches,
-          .update = options.update,
+          .schedule = options.schedule,
           .adam = {.beta1 = options.beta1,
                    .beta2 = options.beta2,
                    .epsilon = options.epsilon,

@@ -116,7 +116,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       micro_batches_(
           model, device, *compute_, runner_.hooks(), arena_,
-          prepared.options.micro_batch_order == MicroBatchOrder::Vertical,
+          prepared.schedule.micro_batch_order == MicroBatchOrder::Vertical,
           std::max(prepared.options.gradient_accumulation, prepared.options.evaluation_batches)) {
   if (device.info().num_threads > prepared.num_threads) {
     throw ConfigError(
@@ -168,11 +168,12 @@ void Trainer::Impl::upload(std::span<const MicroBatch> micro_batches) {
 }
 
 void Trainer::Impl::run_micro_batches(uint32_t count, bool training, float loss_gradient_scale) {
-  micro_batches_.run({.count = count,
-                      .tape = tape_options(prepared_.options, training, optimizer_.step()),
-                      .inputs = buffers_.inputs(),
-                      .loss_total = buffers_.device_loss(),
-                      .loss_gradient_scale = loss_gradient_scale});
+  micro_batches_.run(
+      {.count = count,
+       .tape = tape_options(prepared_.options, prepared_.schedule, training, optimizer_.step()),
+       .inputs = buffers_.inputs(),
+       .loss_total = buffers_.device_loss(),
+       .loss_gradient_scale = loss_gradient_scale});
   runner_.download_loss();
 }
 

@@ -135,7 +135,7 @@ std::vector<TrainingCase> all_kinds() {
                    .memory = Memory::Smallest,
                    .num_threads = 2,
                    .update = UpdateOrder::Speculate});
-  cases.push_back({.dtype = DType::F32, .recompute = Recompute::Layer, .evaluation_batches = 2});
+  cases.push_back({.dtype = DType::F32, .recompute = kRecomputeEach, .evaluation_batches = 2});
   return cases;
 }
 
