@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kElementThreads)
 template <class Master>
 void launch_update(cudaStream_t stream, const AdamWUpdate& f, const Master& master) {
   const int64_t n = f.weight.num_elements();
-  with_type(f.gradient.dtype, [&](auto zero) {
+  with_float_type(f.gradient.dtype, [&](auto zero) {
     using Gradient = decltype(zero);
     launch("adamw", stream, blocks_for(n, kElementThreads * kUpdatesAThread), kElementThreads, 0,
            update<Master, Gradient>, master, f.momentum.as<float>(), f.variance.as<float>(),
