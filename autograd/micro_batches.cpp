@@ -37,8 +37,8 @@ MicroBatches::MicroBatches(const Model& model, Device& device, Stream& compute, 
   if (vertical && most > kMostStacks) {
     throw ConfigError(fmt::format(
         "{} micro-batches in vertical order need a stack each, and at most {} are allowed: "
-        "use --micro-batch-order horizontal, or fewer micro-batches (--gradient-accumulation, "
-        "--eval-batches) of a larger --micro-batch-size",
+        "use `micro_batch_order` horizontal, or fewer micro-batches (`gradient_accumulation`, "
+        "`evaluation_batches`) of a larger `micro_batch_size`",
         most, kMostStacks));
   }
   for (uint32_t k = 0; k < (vertical ? most : 1); ++k) {

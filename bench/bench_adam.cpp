@@ -53,11 +53,12 @@ HWY_INLINE void prefetch(const T* plane, int64_t first, int64_t count) {
 // W is an unsigned integer as wide as weight and gradient are. REQUIRES: n is a multiple of 32.
 template <class W>
 void touch_all(const Planes& planes, int64_t n) {
-  auto* const weight = reinterpret_cast<W*>(planes.weight);
+  constexpr bool kSplit = sizeof(W) == 2;  // bf16 weights
+  auto* const weight = reinterpret_cast<W*>(planes[0]);
   const auto* const gradient = reinterpret_cast<const W*>(planes.gradient);
-  auto* const low = reinterpret_cast<uint16_t*>(planes.low);
-  auto* const momentum = reinterpret_cast<uint32_t*>(planes.momentum);
-  auto* const variance = reinterpret_cast<uint32_t*>(planes.variance);
+  auto* const low = kSplit ? reinterpret_cast<uint16_t*>(planes[1]) : nullptr;
+  auto* const momentum = reinterpret_cast<uint32_t*>(planes[kSplit ? 2 : 1]);
+  auto* const variance = reinterpret_cast<uint32_t*>(planes[kSplit ? 3 : 2]);
   constexpr int64_t kTurn = 32, kAhead = 384;
   for (int64_t i = 0; i < n; i += kTurn) {
     const int64_t ahead = std::min(i + kAhead, n - kTurn);
@@ -74,7 +75,8 @@ void touch_all(const Planes& planes, int64_t n) {
 }
 
 void touch_range(const Planes& planes, int64_t n) {
-  planes.low ? touch_all<uint16_t>(planes, n) : touch_all<uint32_t>(planes, n);
+  planes.weight_dtype == DType::BF16 ? touch_all<uint16_t>(planes, n)
+                                     : touch_all<uint32_t>(planes, n);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -108,8 +110,7 @@ void fill_piece(const Planes& planes, int64_t first) {
     if (planes.gradient_dtype == DType::F16) reinterpret_cast<F16*>(gradient)[i] = F16(value);
   }
   write_masters(piece, masters);
-  std::fill_n(piece.momentum, kPiece, 0.0f);
-  std::fill_n(piece.variance, kPiece, 0.0f);
+  clear_moments(piece, kPiece);
 }
 
 struct Element {
@@ -121,8 +122,9 @@ Element element_at(const Planes& planes, int64_t i) {
   Element element{};
   const Planes at = planes.from(i);
   read_masters(at, {&element.master, 1});
-  element.momentum = *at.momentum;
-  element.variance = *at.variance;
+  const auto [momentum, variance] = moments_of(at);
+  element.momentum = *momentum;
+  element.variance = *variance;
   return element;
 }
 
@@ -147,7 +149,7 @@ class AdamW {
   }
 
   void measure(benchmark::State& state) {
-    const double bytes = static_cast<double>(n_) * (planes_.low ? 26 : 28);
+    const double bytes = static_cast<double>(n_) * (planes_.weight_dtype == DType::BF16 ? 26 : 28);
     // The second pass of the roof undoes what the first did to the planes.
     const auto touch_twice = [&] {
       touch();

@@ -96,11 +96,11 @@ constexpr Row kFirstRow{UpdateOrder::Overlap, MicroBatchOrder::Vertical, false};
 TrainerOptions options_of(const Row& row, const Arguments& a) {
   return {.dtype = DType::BF16,
           .chunk_bytes = chunk_mib(a) << 20,
-          .micro_batch_order = row.order,
           .gradient_accumulation = kAccumulate,
-          .update = row.update,
-          .resident_chunks = a.resident,
-          .device_updates = a.device_updates,
+          .schedule = {.micro_batch_order = row.order,
+                       .update = row.update,
+                       .resident_chunks = a.resident,
+                       .device_updates = a.device_updates},
           .max_grad_norm = row.clipped ? 1.0f : 0.0f};
 }
 
@@ -171,9 +171,9 @@ void print_simulated(const Row& row, const Preparation& p, const Machine& machin
       "{:>7.2f} {:>8.3f} {:>9.3f} {:>9.3f}  stall {:.3f}, defers {:.2f}, resident {}, device "
       "updates {}, {}\n",
       spread_of_parts(bound, p.plan, machine), bound.seconds, simulated.seconds,
-      simulated.seconds / bound.seconds, simulated.stall_s,
-      p.options.deferred_share.value_or(kDeferredShare), p.plan.resident_at_end.size(),
-      p.plan.device_updates.size(), bound.bound_by);
+      simulated.seconds / bound.seconds, simulated.stall_s, p.schedule.deferred_share,
+      p.plan.count(&ChunkRecord::ends_on_device), p.plan.count(&ChunkRecord::is_on_device),
+      bound.bound_by);
 }
 
 void print_measured(const Row& row, const Preparation& p, const Machine& machine,

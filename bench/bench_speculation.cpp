@@ -62,13 +62,12 @@ class LateNorm : public ForwardingDevice {
 };
 
 TrainerOptions options_of(UpdateOrder update, bool clips, const Arguments& a) {
-  TrainerOptions options{.dtype = DType::BF16,
-                         .chunk_bytes = a.chunk_mib << 20,
-                         .recompute = Recompute::None,
-                         .update = update,
-                         .device_updates = 0,
-                         .max_grad_norm = clips ? 1.0f : 0.0f};
-  if (update == UpdateOrder::Speculate) options.speculated_chunks = a.chunks;
+  TrainerOptions options{
+      .dtype = DType::BF16,
+      .chunk_bytes = a.chunk_mib << 20,
+      .schedule = {.recompute = kRecomputeNone, .update = update, .device_updates = 0},
+      .max_grad_norm = clips ? 1.0f : 0.0f};
+  if (update == UpdateOrder::Speculate) options.schedule.speculated_chunks = a.chunks;
   return options;
 }
 
@@ -130,7 +129,7 @@ void print(const char* name, const Setup& setup, const Rounds<Round>& rounds,
       bound_s, median_s, sum_s / static_cast<double>(rounds.results().size()), median_s / bound_s,
       100 * bound_s / median_s,
       rounds.median_of([&](const Round& r) { return (r.*member).update_s; }),
-      p.plan.speculated.size(), speculated_chunks, num_rolled_back,
+      p.plan.count(&ChunkRecord::is_speculative), speculated_chunks, num_rolled_back,
       clipped ? "none of clipped steps"
               : tolerance_of(p.layout->num_model_parameters(), true).text(off));
 }

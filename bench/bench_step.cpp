@@ -167,8 +167,8 @@ void print_case(const Preparation& all, const Preparation& quarter, const Argume
       100.0 * (quarter.num_blocks - activations) / (all.full_blocks - activations),
       all.smallest_blocks);
   fmt::print("{} micro-batches, {} order, activations {}, {}\n", a.accumulate,
-             name_of(quarter.options.micro_batch_order),
-             quarter.options.activations == ActivationPlacement::Offload ? "may leave" : "stay",
+             name_of(quarter.schedule.micro_batch_order),
+             quarter.schedule.activations == ActivationPlacement::Offload ? "may leave" : "stay",
              a.no_clip ? "not clipped" : "clipped");
 }
 
@@ -194,8 +194,8 @@ int run(const Arguments& a) {
   const Gpt2 model(find_gpt2_preset(a.preset), kBatch, kLength, DType::BF16);
   const TrainerOptions options{.dtype = DType::BF16,
                                .chunk_bytes = a.chunk_mib << 20,
-                               .recompute = Recompute::None,
                                .gradient_accumulation = a.accumulate,
+                               .schedule = {.recompute = kRecomputeNone},
                                .max_grad_norm = a.no_clip ? 0.0f : 1.0f};
   const RandomBatches data(model.config().vocabulary, kBatch, kLength, a.accumulate);
   const Preparation all = prepare(model, options, {.num_threads = a.threads});

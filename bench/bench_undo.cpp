@@ -60,7 +60,7 @@ class Undo {
     for (const Planes& planes : {plain_, logged_}) train(planes);
     hash_before_ = hash();
     // Planes lie one after the other, the gradient last.
-    saved_.assign(logged_.weight, const_cast<std::byte*>(logged_.gradient));
+    saved_.assign(logged_[0], const_cast<std::byte*>(logged_.gradient));
     check_redo();
   }
 
@@ -95,8 +95,7 @@ class Undo {
         masters[static_cast<size_t>(i)] = master_at(piece * kPiece + i);
       }
       write_masters(at, masters);
-      std::fill_n(at.momentum, kPiece, 0.0f);
-      std::fill_n(at.variance, kPiece, 0.0f);
+      clear_moments(at, kPiece);
       for (int64_t t = 1; t <= kStepsBefore; ++t) {
         set_gradients(at, piece * kPiece, t);
         if (t < kStepsBefore) adamw_update(alone, at, kPiece, step_at(t), 1, 1);
@@ -122,7 +121,7 @@ class Undo {
     const auto piece = static_cast<size_t>(kPiece);
     team_.for_each(static_cast<int64_t>(saved_.size() / piece), [&](int64_t i) {
       std::copy_n(saved_.data() + static_cast<size_t>(i) * piece, piece,
-                  logged_.weight + static_cast<size_t>(i) * piece);
+                  logged_[0] + static_cast<size_t>(i) * piece);
     });
   }
   /// Throws if the repeated update does not have the bits of the other update.

@@ -54,7 +54,7 @@ class Gradients {
         trainer_(model, *device_, prepared_) {}
 
   const Layout& layout() const { return trainer_.layout(); }
-  void read_masters(ParameterId id, std::span<float> values) const {
+  void read_masters(ParameterId id, std::span<float> values) {
     trainer_.read_parameter(id, 0, values);
   }
   void write_masters(ParameterId id, std::span<const float> values) {
@@ -80,7 +80,7 @@ class Gradients {
  private:
   static TrainerOptions options() {
     return {.dtype = DType::BF16,
-            .update = UpdateOrder::Wait,
+            .schedule = {.update = UpdateOrder::Wait},
             .adam = {.beta1 = 0, .weight_decay = 0},
             .max_grad_norm = 0};
   }
@@ -94,7 +94,7 @@ class Gradients {
 /// The state that learns: all parameters one after the other.
 class State {
  public:
-  explicit State(const Gradients& gradients) {
+  explicit State(Gradients& gradients) {
     const Layout& layout = gradients.layout();
     for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
       const auto count = static_cast<int64_t>(layout.num_elements(id));
@@ -120,10 +120,8 @@ class State {
   }
 
   Planes planes() {
-    return {.weight = reinterpret_cast<std::byte*>(weight_.data()),
-            .low = low_.data(),
-            .momentum = momentum_.data(),
-            .variance = variance_.data(),
+    const auto bytes = [](auto& plane) { return reinterpret_cast<std::byte*>(plane.data()); };
+    return {.planes = {bytes(weight_), bytes(low_), bytes(momentum_), bytes(variance_)},
             .gradient = reinterpret_cast<const std::byte*>(gradient_.data()),
             .weight_dtype = DType::BF16,
             .gradient_dtype = DType::BF16};

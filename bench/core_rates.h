@@ -31,7 +31,7 @@ class CoreRatesMeter {
   explicit CoreRatesMeter(int num_threads) : team_(num_threads) {
     for (int64_t i = 0; i < kElements; ++i) {  // weights and gradients of about 0.02
       const auto bits = static_cast<uint16_t>(0x3c80 | ((i * 40503) & 0x807f));
-      std::memcpy(planes_.weight + 2 * i, &bits, 2);
+      std::memcpy(planes_[0] + 2 * i, &bits, 2);
       std::memcpy(const_cast<std::byte*>(planes_.gradient) + 2 * i, &bits, 2);
     }
   }
@@ -41,7 +41,8 @@ class CoreRatesMeter {
         [&] { adamw_update(team_, planes_, kElements, {.learning_rate = 1e-4, .t = ++t_}, 1, 1); });
     const double copy_s = median_seconds([&] {
       team_.for_each(kElements / kPiece, [&](int64_t i) {
-        copy_bytes(planes_.momentum + i * kPiece, planes_.variance + i * kPiece, 4 * kPiece);
+        const auto [momentum, variance] = moments_of(planes_);
+        copy_bytes(momentum + i * kPiece, variance + i * kPiece, 4 * kPiece);
       });
     });
     constexpr double kCount = static_cast<double>(kElements);

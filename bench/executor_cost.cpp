@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -105,7 +106,8 @@ class Replay {
         home_(device_, *prepared.layout, state_planes(prepared.options.dtype).first(1),
               home_options(prepared.plan)),
         work_(seconds_of_update(*prepared.layout, update_bytes_per_s)),
-        executor_(device_, *prepared.layout, spaces_, home_, work_,
+        compute_(device_.create_stream(StreamKind::Compute)),
+        executor_(device_, *compute_, *prepared.layout, spaces_, home_, work_,
                   static_cast<uint32_t>(prepared.plan.ops.size())) {
     for (const Plan* plan : {&prepared.initialise_plan, &prepared.warm_up_plan}) {
       if (plan->ops.empty()) continue;
@@ -118,7 +120,7 @@ class Replay {
     executor_.begin(prepared_.trace, prepared_.plan);
     for (const Call& call : prepared_.trace.calls) {
       executor_.begin_call(call.name, call.phase, prepared_.trace.uses_of(call));
-      executor_.compute().submit(call.cost, [] {});
+      compute_->submit(call.cost, [] {});
       executor_.end_call();
     }
     executor_.finish();
@@ -149,6 +151,7 @@ class Replay {
   DeviceSpaces spaces_;
   Home home_;
   SleepingWork work_;
+  std::unique_ptr<Stream> compute_;
   Executor executor_;
 };
 

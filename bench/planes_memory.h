@@ -1,6 +1,7 @@
 // Memory for the planes of a benchmark of cpu_adam.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -24,12 +25,24 @@ inline Planes planes_in(const HugePages& memory, DType weight, DType gradient, i
     return std::exchange(next, next + static_cast<size_t>(n) * element_bytes + kPlaneGap);
   };
   Planes planes{.weight_dtype = weight, .gradient_dtype = gradient};
-  planes.weight = take(size_of(weight));
-  if (weight == DType::BF16) planes.low = reinterpret_cast<int16_t*>(take(2));
-  planes.momentum = reinterpret_cast<float*>(take(4));
-  planes.variance = reinterpret_cast<float*>(take(4));
+  size_t plane = 0;
+  for (const PlaneInfo& info : state_planes(weight)) planes[plane++] = take(info.bytes_per_group);
   planes.gradient = take(size_of(gradient));
   return planes;
+}
+
+struct MomentPlanes {
+  float *momentum, *variance;
+};
+inline MomentPlanes moments_of(const Planes& planes) {
+  const size_t last = state_planes(planes.weight_dtype).size() - 1;
+  return {reinterpret_cast<float*>(planes[last - 1]), reinterpret_cast<float*>(planes[last])};
+}
+
+inline void clear_moments(const Planes& planes, int64_t n) {
+  const auto [momentum, variance] = moments_of(planes);
+  std::fill_n(momentum, n, 0.0f);
+  std::fill_n(variance, n, 0.0f);
 }
 
 /// Bits of `i` in an order that looks random.

@@ -11,12 +11,14 @@ namespace {
 /// The elements of the chunks in host memory.
 uint64_t elements_at_home(const Layout& layout, const HomeOptions& options) {
   uint64_t elements = layout.num_space_elements();
-  for (const uint32_t chunk : options.device_chunks) elements -= layout.chunk_elements(chunk);
+  for (uint32_t c = 0; c < options.chunks.size(); ++c) {
+    if (options.chunks[c].is_on_device()) elements -= layout.chunk_elements(c);
+  }
   return elements;
 }
 
 size_t plane_bytes(const Layout& layout, const PlaneInfo& plane, const HomeOptions& options) {
-  return elements_at_home(layout, options) * plane.bytes_per_element();
+  return plane.bytes(elements_at_home(layout, options));
 }
 
 struct Sizes {
@@ -32,14 +34,16 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   sizes.gradient_buffer = layout.chunk_elements() * size_of(layout.gradient_type());
   // One buffer for each chunk in host memory takes only the used elements: the last chunk is rarely
   // full.
-  const bool all = options.gradient_buffers == layout.num_chunks() - options.device_chunks.size();
+  const auto on_device = static_cast<uint32_t>(
+      std::ranges::count_if(options.chunks, &ChunkRecord::is_on_device));
+  const bool all = options.gradient_buffers == layout.num_chunks() - on_device;
   sizes.gradients = all ? elements_at_home(layout, options) * size_of(layout.gradient_type())
                         : options.gradient_buffers * sizes.gradient_buffer;
   for (uint32_t chunk : options.sums) {
     sizes.sums += layout.used_bytes({Space::GradientSums, chunk});
   }
   sizes.activations = options.activations.size() * layout.chunk_bytes();
-  const bool updates = options.gradient_buffers > 0 || !options.device_chunks.empty();
+  const bool updates = options.gradient_buffers > 0 || on_device > 0;
   if (updates) sizes.partials = layout.num_pieces() * sizeof(double);
   return sizes;
 }
@@ -59,12 +63,25 @@ struct Cuts {
 
 Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options) {
   Cuts cuts;
-  cuts.add(plane_bytes(layout, planes[0], options));
+  for (const PlaneInfo& plane : planes) {
+    if (plane.is_copied) cuts.add(plane_bytes(layout, plane, options));
+  }
   const Sizes sizes = sizes_of(layout, options);
   for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.partials}) {
     cuts.add(bytes);
   }
   return cuts;
+}
+
+/// [chunk] the number of chunks in host memory before it; kNone: its planes are on the device.
+std::vector<uint32_t> home_indices(const Layout& layout, const HomeOptions& options) {
+  std::vector<uint32_t> indices(layout.num_chunks(), kNone);
+  uint32_t next = 0;
+  for (uint32_t c = 0; c < indices.size(); ++c) {
+    const bool is_here = options.chunks.empty() || !options.chunks[c].is_on_device();
+    if (is_here) indices[c] = next++;
+  }
+  return indices;
 }
 
 }  // namespace
@@ -90,41 +107,43 @@ Home::Home(Device& device, const Layout& layout, std::span<const PlaneInfo> plan
            const HomeOptions& options)
     : chunk_bytes_(layout.chunk_bytes()),
       chunk_elements_(layout.chunk_elements()),
-      options_(options) {
+      home_index_(home_indices(layout, options)),
+      stored_sums_(options.sums),
+      stored_activations_(options.activations),
+      infos_(planes),
+      planes_(planes.size()) {
   const Sizes sizes = sizes_of(layout, options);
   gradient_buffer_bytes_ = sizes.gradient_buffer;
   num_partials_ = sizes.partials / sizeof(double);
-  planes_.resize(planes.size());
+  std::vector<std::byte**> copied_parts;
   for (size_t i = 0; i < planes.size(); ++i) {
-    bytes_per_element_.push_back(planes[i].bytes_per_element());
-    if (i == 0) continue;
+    if (planes[i].is_copied) {
+      copied_parts.push_back(&planes_[i]);
+      continue;
+    }
     uncopied_.push_back(device.allocate(MemoryKind::Pageable,
                                         plane_bytes(layout, planes[i], options), planes[i].name));
     planes_[i] = uncopied_.back().data();
   }
+  for (std::byte** part : {&gradients_, &sums_, &activations_, &partials_}) {
+    copied_parts.push_back(part);
+  }
   const Cuts cuts = cuts_of(layout, planes, options);
   copied_ = device.allocate(MemoryKind::Home, cuts.bytes, "home");
-  size_t cut = 0;
-  for (std::byte** part : {planes_.data(), &gradients_, &sums_, &activations_, &partials_}) {
-    *part = copied_.data() + cuts.offsets[cut++];
+  for (size_t i = 0; i < copied_parts.size(); ++i) {
+    *copied_parts[i] = copied_.data() + cuts.offsets[i];
   }
 }
 
-uint32_t host_index(std::span<const uint32_t> device_chunks, uint32_t chunk) {
-  const auto before = std::ranges::lower_bound(device_chunks, chunk) - device_chunks.begin();
-  return chunk - static_cast<uint32_t>(before);
-}
-
-std::byte* Home::plane(int i, uint32_t chunk) const {
-  EBB_CHECK(!std::ranges::binary_search(options_.device_chunks, chunk),
-            "the planes of this chunk are on the device");
-  const uint64_t first = host_index(options_.device_chunks, chunk) * chunk_elements_;
-  return planes_[i] + first * bytes_per_element_[i];
+std::byte* Home::plane(size_t i, uint32_t chunk) const {
+  EBB_CHECK(home_index_[chunk] != kNone, "the planes of this chunk are on the device");
+  const uint64_t first = home_index_[chunk] * chunk_elements_;
+  return planes_[i] + infos_[i].bytes(first);
 }
 
 std::byte* Home::host_buffer(ChunkId id) const {
   const bool is_sum = id.space == Space::GradientSums;
-  const std::vector<uint32_t>& chunks = is_sum ? options_.sums : options_.activations;
+  const std::vector<uint32_t>& chunks = is_sum ? stored_sums_ : stored_activations_;
   const auto at = std::ranges::lower_bound(chunks, id.index);
   EBB_CHECK(at != chunks.end() && *at == id.index, "this chunk has no host buffer");
   // Only the last chunk of a space is shorter, so buffer i begins at i whole chunks.

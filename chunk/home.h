@@ -1,5 +1,5 @@
-// The home: the host memory in which the training state is stored, one plane after the other. A
-// plane (weights, momentum, and so on) has one entry for each element of the parameter space.
+// The home: the host memory in which the training state is stored, one plane after the other.
+// device/planes.h describes the planes.
 //
 // The planes of a chunk are stored either in the home or on the device, during the whole run. (A
 // load copies weights of the home, it does not move them.) A chunk whose planes are stored on the
@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "chunk/chunk_record.h"
 #include "chunk/layout.h"
 #include "chunk/ledger.h"
 #include "device/device.h"
@@ -24,18 +25,15 @@
 namespace ebb {
 
 struct HomeOptions {
-  /// Parameter chunks whose planes are on the device, ascending.
-  std::vector<uint32_t> device_chunks;
+  /// [parameter chunk] where its planes are. Empty: all are in host memory.
+  std::vector<ChunkRecord> chunks;
   /// The number of gradient buffers, each for the gradient of one parameter chunk. If there is one
-  /// for each chunk in host memory, buffer i belongs to the i-th of these chunks (host_index()). If
-  /// there are fewer, buffers are reused.
+  /// for each chunk in host memory, buffer i belongs to the i-th of these chunks. If there are
+  /// fewer, buffers are reused.
   uint32_t gradient_buffers = 0;
   std::vector<uint32_t> sums;         ///< sum chunks stored between their uses, ascending
   std::vector<uint32_t> activations;  ///< arena chunks stored while they are idle, ascending
 };
-
-/// The number of chunks before this one that are in host memory.
-uint32_t host_index(std::span<const uint32_t> device_chunks, uint32_t chunk);
 
 /// Adds the bytes of a Home to the ledger, by class. The numbers are the same before and after its
 /// construction.
@@ -48,14 +46,16 @@ size_t copied_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
 
 class Home {
  public:
+  /// `planes` must live as long as the home.
   Home(Device& device, const Layout& layout, std::span<const PlaneInfo> planes,
        const HomeOptions& options);
 
   /// The i-th plane of a chunk. REQUIRES: the chunk is in host memory.
-  std::byte* plane(int i, uint32_t chunk) const;
-  std::byte* weight_chunk(uint32_t chunk) const { return plane(0, chunk); }
+  std::byte* plane(size_t i, uint32_t chunk) const;
   /// The address of an element of the weight plane. REQUIRES: all chunks are in host memory.
-  std::byte* weight(uint64_t element) const { return planes_[0] + element * bytes_per_element_[0]; }
+  std::byte* weight(uint64_t element) const {
+    return planes_[kWeightPlane] + infos_[kWeightPlane].bytes(element);
+  }
   std::byte* gradient_buffer(uint32_t index) const {
     return gradients_ + index * gradient_buffer_bytes_;
   }
@@ -70,10 +70,11 @@ class Home {
   size_t chunk_bytes_;
   uint64_t chunk_elements_;
   size_t gradient_buffer_bytes_;
-  HomeOptions options_;
-  std::vector<size_t> bytes_per_element_;
+  std::vector<uint32_t> home_index_;  // [chunk] the number of chunks in host memory before it
+  std::vector<uint32_t> stored_sums_, stored_activations_;
+  std::span<const PlaneInfo> infos_;
   Buffer copied_;                 // all that loads and stores copy
-  std::vector<Buffer> uncopied_;  // the other planes
+  std::vector<Buffer> uncopied_;  // the planes that they do not copy
   std::vector<std::byte*> planes_;
   std::byte* gradients_ = nullptr;
   std::byte* sums_ = nullptr;

@@ -32,7 +32,7 @@ void check_num_chunks(uint64_t bytes, size_t chunk_bytes) {
   throw ConfigError(
       fmt::format("chunks of {} divide {} of gradient sums into {} chunks, and a plan may have {}: "
                   "give a chunk "
-                  "size of at least {} (--chunk-size)",
+                  "size of at least {} (`chunk_bytes`)",
                   format_bytes(chunk_bytes), format_bytes(bytes), bytes / chunk_bytes, kMostChunks,
                   format_bytes(std::bit_ceil(bytes / kMostChunks + 1))));
 }
@@ -55,7 +55,7 @@ Layout::Layout(std::vector<ParameterInfo> parameters, std::vector<ParameterId> c
   if (size_of(gradient_type) < size_of(weight_type)) {
     throw ConfigError(
         fmt::format("gradients of {} for weights of {}: gradients cannot be narrower than "
-                    "the weights; try --gradient-dtype {}",
+                    "the weights; try `gradient_dtype` {}",
                     name_of(gradient_type), name_of(weight_type), name_of(weight_type)));
   }
   EBB_CHECK(call_order_.size() == parameters.size(), "the call order names every parameter once");

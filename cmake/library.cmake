@@ -5,18 +5,18 @@ include(CMakePackageConfigHelpers)
 
 set(EBB_PUBLIC_HEADERS ebb/ebb.h)
 foreach(module_and_headers
-    "system clock numa thread_team"
-    "device adamw_options arithmetic device dropout dtype errors ignored_label inline_function kernel_arguments loss_scale planes random split_master stream tensor
-      update_sizes"
-    "chunk chunk_table home layout ledger"
-    "cpu_adam adamw gradient_norm master state_hash undo undo_log"
+    "system numa thread_team"
+    "device adamw_options arithmetic device dropout dtype errors ignored_label inline_function kernel_arguments loss_scale planes random
+      stream tensor update_sizes"
+    "chunk chunk_record layout ledger"
+    "cpu_adam adamw gradient_norm"
     "io data_folder document_file input_file label_file new_file npy_file plain_text safetensors safetensors_folder
       safetensors_folder_writer safetensors_writer sample_order
-      state_file stored_tensor token_data token_file"
+      stored_tensor token_data token_file"
     "autograd arena hooks model parameters primitives tape"
-    "scheduler/plan plan chunk_trace simulate timeline trace validate"
-    "scheduler/search choose inference_preparation options preparation"
-    "scheduler/run executor inference last_gradient learning_rate micro_batch progress state_reader trainer"
+    "scheduler/plan plan schedule simulate timeline trace validate"
+    "scheduler/search inference_preparation options preparation"
+    "scheduler/run inference learning_rate micro_batch state_reader trainer"
     "model_zoo architecture bert checkpoint generation gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files
       presets rotary")
   separate_arguments(names UNIX_COMMAND "${module_and_headers}")

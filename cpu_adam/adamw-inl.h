@@ -1,4 +1,4 @@
-// The arithmetic of adamw.h in vectors, and the views through which the loops access the planes.
+// The arithmetic of adamw.h in vectors, and the accesses of the loops to the planes.
 // Compiled once for each instruction set: include this file only in a foreach_target source.
 #if defined(EBB_CPU_ADAM_ADAMW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EBB_CPU_ADAM_ADAMW_INL_H_
@@ -11,6 +11,7 @@
 
 #include "cpu_adam/adamw.h"
 #include "cpu_adam/master-inl.h"
+#include "device/adamw_planes.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -24,41 +25,16 @@ constexpr int64_t kUnroll = 32;
 /// (docs/decisions.md).
 inline int64_t prefetch_distance() { return __builtin_cpu_is("amdfam19h") ? 96 : 512; }
 
-/// The element type of the plane that completes a weight to its master: the low half of bf16
-/// weights, or the master itself for fp16. fp32 weights need no such plane.
-template <class Weight>
-using Remainder = std::conditional_t<std::is_same_v<Weight, F16>, float, int16_t>;
-
-template <class Weight, class Gradient>
-struct View {
-  Weight* weight;
-  Remainder<Weight>* remainder;
-  float* momentum;
-  float* variance;
-  const Gradient* gradient;
-
-  Remainder<Weight>* remainder_at(int64_t i) const {
-    return std::is_same_v<Weight, float> ? nullptr : remainder + i;
-  }
-  View from(int64_t first) const {
-    return {weight + first, remainder_at(first), momentum + first, variance + first,
-            gradient + first};
-  }
-};
-
-template <class W>
-Remainder<W>* remainder_of(const Planes& planes) {
-  if constexpr (std::is_same_v<W, F16>) {
-    return planes.master;
-  } else {
-    return planes.low;
-  }
+/// The view from element `first` on.
+template <class W, class G>
+AdamWView<W, G> from(const AdamWView<W, G>& at, int64_t first) {
+  return {at.weight + first, at.remainder ? at.remainder + first : nullptr, at.momentum + first,
+          at.variance + first, at.gradient + first};
 }
 
 template <class W, class G>
-View<W, G> view_of(const Planes& planes) {
-  return {reinterpret_cast<W*>(planes.weight), remainder_of<W>(planes), planes.momentum,
-          planes.variance, reinterpret_cast<const G*>(planes.gradient)};
+Remainder<W>* remainder_at(const AdamWView<W, G>& at, int64_t i) {
+  return std::is_same_v<W, float> ? nullptr : at.remainder + i;
 }
 
 /// Returns body(W{}, G{}) with the types of the planes' weights and gradients.
@@ -92,22 +68,22 @@ HWY_INLINE void store_master(D d, hn::Vec<D> master, F16* weight, float* at) {
 }
 
 template <class D, class W, class G>
-HWY_INLINE hn::Vec<D> load_master(D d, const View<W, G>& at, int64_t i) {
-  return load_master(d, at.weight + i, at.remainder_at(i));
+HWY_INLINE hn::Vec<D> load_master(D d, const AdamWView<W, G>& at, int64_t i) {
+  return load_master(d, at.weight + i, remainder_at(at, i));
 }
 
 template <class D, class W, class G>
-HWY_INLINE void store_master(D d, hn::Vec<D> master, const View<W, G>& at, int64_t i) {
-  store_master(d, master, at.weight + i, at.remainder_at(i));
+HWY_INLINE void store_master(D d, hn::Vec<D> master, const AdamWView<W, G>& at, int64_t i) {
+  store_master(d, master, at.weight + i, remainder_at(at, i));
 }
 
 /// Stores two consecutive vectors of masters.
 template <class D, class W, class G>
-HWY_INLINE void store_masters(D d, hn::Vec<D> first, hn::Vec<D> second, const View<W, G>& at,
+HWY_INLINE void store_masters(D d, hn::Vec<D> first, hn::Vec<D> second, const AdamWView<W, G>& at,
                               int64_t i) {
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (std::is_same_v<W, BF16>) {
-    return store_masters(d, first, second, at.weight + i, at.remainder_at(i));
+    return store_masters(d, first, second, at.weight + i, remainder_at(at, i));
   }
 #endif
   store_master(d, first, at, i);
@@ -155,12 +131,13 @@ HWY_INLINE hn::Vec<D> parameter_after(D d, hn::Vec<D> old, hn::Vec<D> step,
 }
 
 template <class D, class W, class G>
-HWY_INLINE Moments<D> load_moments(D d, const View<W, G>& at, int64_t i) {
+HWY_INLINE Moments<D> load_moments(D d, const AdamWView<W, G>& at, int64_t i) {
   return {hn::LoadU(d, at.momentum + i), hn::LoadU(d, at.variance + i)};
 }
 
 template <class D, class W, class G>
-HWY_INLINE void store_moments(D d, const Moments<D>& moments, const View<W, G>& at, int64_t i) {
+HWY_INLINE void store_moments(D d, const Moments<D>& moments, const AdamWView<W, G>& at,
+                              int64_t i) {
   hn::StoreU(moments.m, d, at.momentum + i);
   hn::StoreU(moments.v, d, at.variance + i);
 }
@@ -172,14 +149,14 @@ HWY_INLINE void prefetch_group(const T* plane) {
 }
 
 template <class W, class G>
-HWY_INLINE void prefetch_moments(const View<W, G>& at, int64_t i) {
+HWY_INLINE void prefetch_moments(const AdamWView<W, G>& at, int64_t i) {
   prefetch_group(at.gradient + i);
   prefetch_group(at.momentum + i);
   prefetch_group(at.variance + i);
 }
 
 template <class W, class G>
-HWY_INLINE void prefetch_masters(const View<W, G>& at, int64_t i) {
+HWY_INLINE void prefetch_masters(const AdamWView<W, G>& at, int64_t i) {
   prefetch_group(at.weight + i);
   if constexpr (!std::is_same_v<W, float>) prefetch_group(at.remainder + i);
 }

@@ -2,21 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "cpu_adam/adamw_kernel.h"
 #include "cpu_adam/adamw_tasks.h"
 #include "cpu_adam/master.h"
+#include "device/adamw_planes.h"
 #include "device/errors.h"
 #include "system/thread_team.h"
 
 namespace ebb {
 namespace {
-
-/// Whether weights and gradients may have this type.
-bool is_trained(DType type) {
-  return type == DType::F32 || type == DType::BF16 || type == DType::F16;
-}
 
 // Multiplies squares in a fixed order, because the results of pow() differ between C libraries.
 double power(double base, int64_t exponent) {
@@ -27,22 +22,6 @@ double power(double base, int64_t exponent) {
   return result;
 }
 
-void check_weight(const Planes& planes) {
-  EBB_CHECK(is_trained(planes.weight_dtype), name_of(planes.weight_dtype));
-  EBB_CHECK(planes.weight, "no weight plane");
-  EBB_CHECK((planes.low != nullptr) == (planes.weight_dtype == DType::BF16),
-            "bf16 weights need the plane of low halves, others have none");
-  EBB_CHECK((planes.master != nullptr) == (planes.weight_dtype == DType::F16),
-            "fp16 weights need the plane of masters, others have none");
-}
-
-void check_all(const Planes& planes) {
-  check_weight(planes);
-  EBB_CHECK(is_trained(planes.gradient_dtype), name_of(planes.gradient_dtype));
-  EBB_CHECK(planes.momentum && planes.variance && planes.gradient,
-            "momentum, variance or gradient is missing");
-}
-
 void check_runs(int64_t n, std::span<const AdamWRange> runs, const AdamWStep& step) {
   EBB_CHECK(step.t >= 1, "the first update is t = 1");
   int64_t end = 0;
@@ -51,14 +30,6 @@ void check_runs(int64_t n, std::span<const AdamWRange> runs, const AdamWStep& st
     end = run.first + run.count;
   }
   EBB_CHECK(n >= 0 && end <= n, "a run exceeds the planes");
-}
-
-BF16* split_weight(const Planes& planes) { return reinterpret_cast<BF16*>(planes.weight); }
-
-void write_whole(const Planes& planes, std::span<const float> masters) {
-  std::ranges::copy(masters, planes.master);
-  std::ranges::transform(masters, reinterpret_cast<F16*>(planes.weight),
-                         [](float x) { return F16(x); });
 }
 
 }  // namespace
@@ -81,22 +52,12 @@ AdamWCoefficients adamw_coefficients(const AdamWStep& step, double decay_factor,
   };
 }
 
-Planes Planes::from(int64_t first) const {
-  const auto bytes = [first](DType type) { return static_cast<size_t>(first) * size_of(type); };
-  Planes result = *this;
-  result.weight += bytes(weight_dtype);
-  if (low) result.low += first;
-  if (master) result.master += first;
-  if (momentum) result.momentum += first;
-  if (variance) result.variance += first;
-  if (gradient) result.gradient += bytes(gradient_dtype);
-  return result;
-}
-
 void check_update(const Planes& planes, int64_t n, std::span<const AdamWRange> runs,
                   const AdamWStep& step) {
   check_runs(n, runs, step);
-  if (!runs.empty() && n > 0) check_all(planes);
+  if (runs.empty() || n == 0) return;
+  check_planes(planes, all_planes(planes.weight_dtype));
+  EBB_CHECK(is_float(planes.gradient_dtype) && planes.gradient, "no gradient of a float type");
 }
 
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n,
@@ -113,17 +74,12 @@ void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n,
 
 void move_planes_to_nodes(ThreadTeam& team, const Planes& planes, int64_t n) {
   if (team.nodes().size() < 2 || n == 0) return;
-  check_weight(planes);
-  for_each_task(team, n, [&planes](int64_t begin, int64_t end) {
+  const std::span<const PlaneInfo> infos = state_planes(planes.weight_dtype);
+  for_each_task(team, n, [&](int64_t begin, int64_t end) {
     const Planes from = planes.from(begin);
-    const auto place = [count = static_cast<size_t>(end - begin)](void* plane, size_t bytes) {
-      if (plane) move_to_this_node(static_cast<std::byte*>(plane), count * bytes);
-    };
-    place(from.weight, size_of(planes.weight_dtype));
-    place(from.low, sizeof(int16_t));
-    place(from.master, sizeof(float));
-    place(from.momentum, sizeof(float));
-    place(from.variance, sizeof(float));
+    for (size_t i = 0; i < infos.size(); ++i) {
+      if (from[i]) move_to_this_node(from[i], infos[i].bytes(static_cast<uint64_t>(end - begin)));
+    }
   });
 }
 
@@ -135,25 +91,29 @@ void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamW
 
 void read_masters(const Planes& planes, std::span<float> masters) {
   if (masters.empty()) return;
-  check_weight(planes);
+  check_planes(planes, master_planes(planes.weight_dtype));
   if (planes.weight_dtype == DType::F32) {
-    std::memcpy(masters.data(), planes.weight, masters.size_bytes());
+    std::copy_n(adamw_view<float, float>(planes).weight, masters.size(), masters.data());
   } else if (planes.weight_dtype == DType::F16) {
-    std::memcpy(masters.data(), planes.master, masters.size_bytes());
+    std::copy_n(adamw_view<F16, float>(planes).remainder, masters.size(), masters.data());
   } else {
-    join_masters({split_weight(planes), masters.size()}, {planes.low, masters.size()}, masters);
+    const auto at = adamw_view<BF16, float>(planes);
+    join_masters({at.weight, masters.size()}, {at.remainder, masters.size()}, masters);
   }
 }
 
 void write_masters(const Planes& planes, std::span<const float> masters) {
   if (masters.empty()) return;
-  check_weight(planes);
+  check_planes(planes, master_planes(planes.weight_dtype));
   if (planes.weight_dtype == DType::F32) {
-    std::memcpy(planes.weight, masters.data(), masters.size_bytes());
+    std::ranges::copy(masters, adamw_view<float, float>(planes).weight);
   } else if (planes.weight_dtype == DType::F16) {
-    write_whole(planes, masters);
+    const auto at = adamw_view<F16, float>(planes);
+    std::ranges::copy(masters, at.remainder);
+    std::ranges::transform(masters, at.weight, [](float x) { return F16(x); });
   } else {
-    split_masters(masters, {split_weight(planes), masters.size()}, {planes.low, masters.size()});
+    const auto at = adamw_view<BF16, float>(planes);
+    split_masters(masters, {at.weight, masters.size()}, {at.remainder, masters.size()});
   }
 }
 

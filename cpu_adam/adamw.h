@@ -52,22 +52,6 @@ struct AdamWStep {
 AdamWCoefficients adamw_coefficients(const AdamWStep& step, double decay_factor,
                                      double learning_rate_factor);
 
-/// Views of n elements of each plane and of the gradient. The views do not overlap.
-struct Planes {
-  /// fp32; or bf16, with the low half in `low`; or fp16, the rounded `master` (Inf from 65520 on).
-  std::byte* weight = nullptr;
-  int16_t* low = nullptr;   ///< only with bf16 weights
-  float* master = nullptr;  ///< only with fp16 weights
-  float* momentum = nullptr;
-  float* variance = nullptr;
-  const std::byte* gradient = nullptr;  ///< fp32, bf16 or fp16; adamw_update() reads it
-  DType weight_dtype = DType::F32;
-  DType gradient_dtype = DType::F32;
-
-  /// The same planes from element `first` on.
-  Planes from(int64_t first) const;
-};
-
 /// Elements of planes that share the factors of adamw_coefficients().
 struct AdamWRange {
   int64_t first = 0;
@@ -90,7 +74,8 @@ void move_planes_to_nodes(ThreadTeam& team, const Planes& planes, int64_t n);
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamWStep& step,
                   double decay_factor, double learning_rate_factor);
 
-/// Read and write the fp32 masters of the first masters.size() elements.
+/// Read and write the fp32 masters of the first masters.size() elements. REQUIRES: the planes of
+/// master_planes() are there.
 void read_masters(const Planes& planes, std::span<float> masters);
 void write_masters(const Planes& planes, std::span<const float> masters);
 

@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 
 /// Updates the moments of a vector and returns its new masters.
 template <class D, class W, class G>
-HWY_INLINE hn::Vec<D> update_moments(D d, const View<W, G>& at, int64_t i,
+HWY_INLINE hn::Vec<D> update_moments(D d, const AdamWView<W, G>& at, int64_t i,
                                      const AdamWCoefficients& c) {
   const Shares<D> add = shares_of(d, load_float(d, at.gradient + i), c);
   const Moments<D> now = moments_after(d, load_moments(d, at, i), add, c);
@@ -28,7 +28,7 @@ HWY_INLINE hn::Vec<D> update_moments(D d, const View<W, G>& at, int64_t i,
 
 template <class W, class G>
 void update(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
-  const View<W, G> at = view_of<W, G>(planes);
+  const AdamWView<W, G> at = adamw_view<W, G>(planes);
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> d1;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));

@@ -26,25 +26,28 @@ void StateHash::Free::operator()(XXH64_state_s* state) const { XXH64_freeState(s
 
 void StateHash::reset() { XXH64_reset(state_.get(), 0); }
 
-void StateHash::add_values(const float* values, int64_t n) {
-  XXH64_update(state_.get(), values, static_cast<size_t>(n) * sizeof(float));
+void StateHash::add_bytes(std::span<const std::byte> bytes) {
+  XXH64_update(state_.get(), bytes.data(), bytes.size());
 }
 
 void StateHash::add_masters(const Planes& planes, int64_t n) {
   std::array<float, 2048> masters;
   for (int64_t first = 0; first < n; first += std::ssize(masters)) {
-    const int64_t count = std::min(std::ssize(masters), n - first);
-    read_masters(planes.from(first), {masters.data(), static_cast<size_t>(count)});
-    add_values(masters.data(), count);
+    const auto count = static_cast<size_t>(std::min(std::ssize(masters), n - first));
+    const std::span<float> part = std::span(masters).first(count);
+    read_masters(planes.from(first), part);
+    add_bytes(std::as_bytes(part));
   }
 }
 
 void StateHash::add_parameter(const Planes& planes, int64_t n) {
-  EBB_CHECK(n == 0 || (n > 0 && planes.momentum && planes.variance),
-            "a parameter of negative length, or without momentum or variance");
+  EBB_CHECK(n >= 0, "a parameter of negative length");
+  if (n > 0) check_planes(planes, all_planes(planes.weight_dtype));
   add_masters(planes, n);
-  add_values(planes.momentum, n);
-  add_values(planes.variance, n);
+  const std::span<const PlaneInfo> infos = state_planes(planes.weight_dtype);
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (!infos[i].holds_master) add_bytes({planes[i], infos[i].bytes(static_cast<uint64_t>(n))});
+  }
 }
 
 uint64_t StateHash::value() const { return XXH64_digest(state_.get()); }

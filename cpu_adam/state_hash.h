@@ -2,8 +2,8 @@
 // in which type they are stored.
 //
 // The hash is XXH64 (seed 0) over the parameters in order of first use: for each, its n fp32
-// masters, then its n momenta, then its n variances, each as 4 bytes, least significant first.
-// 16-bit weights are not hashed, because they follow from the masters.
+// masters, least significant byte first, then each plane that does not hold the masters
+// (device/planes.h), in the order of the table. For AdamW these are n momenta, then n variances.
 //
 // Thread-safety: one thread at a time. Nothing allocates after construction.
 #pragma once
@@ -28,10 +28,10 @@ class StateHash {
 
   /// Adds the next parameter, in order of first use.
   void add_parameter(const Planes& planes, int64_t n);
-  /// Add a parameter in parts: all its masters, then all its momenta, then all its variances, each
-  /// in element order. The division into parts does not change the hash.
+  /// Add a parameter in parts: all its masters, then each other plane, in element order. The
+  /// division into parts does not change the hash.
   void add_masters(const Planes& planes, int64_t n);
-  void add_values(const float* values, int64_t n);
+  void add_bytes(std::span<const std::byte> bytes);
   /// Starts a new hash.
   void reset();
 

@@ -173,8 +173,8 @@ HWY_INLINE void store_master_bits(D d, BitsOf<D> master, F16* weight, float* at)
 }
 
 template <class D, class W, class G>
-HWY_INLINE void store_master_bits(D d, BitsOf<D> master, const View<W, G>& at, int64_t i) {
-  store_master_bits(d, master, at.weight + i, at.remainder_at(i));
+HWY_INLINE void store_master_bits(D d, BitsOf<D> master, const AdamWView<W, G>& at, int64_t i) {
+  store_master_bits(d, master, at.weight + i, remainder_at(at, i));
 }
 
 }  // namespace HWY_NAMESPACE

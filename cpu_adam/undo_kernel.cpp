@@ -25,7 +25,7 @@ namespace HWY_NAMESPACE {
 // Each function processes four vectors, whose corrections share their words.
 
 template <class D, class W, class G>
-HWY_INLINE BitsOf<D> update_moments(D d, const View<W, G>& at, int64_t i,
+HWY_INLINE BitsOf<D> update_moments(D d, const AdamWView<W, G>& at, int64_t i,
                                     const AdamWCoefficients& c, const Inverse& inverse,
                                     float* steps, uint32_t*& outliers) {
   const hn::RebindToUnsigned<D> du;
@@ -52,7 +52,7 @@ HWY_INLINE BitsOf<D> update_moments(D d, const View<W, G>& at, int64_t i,
 }
 
 template <class D, class W, class G>
-HWY_INLINE BitsOf<D> update_masters(D d, const View<W, G>& at, int64_t i,
+HWY_INLINE BitsOf<D> update_masters(D d, const AdamWView<W, G>& at, int64_t i,
                                     const AdamWCoefficients& c, const Inverse& inverse,
                                     const float* steps, BitsOf<D> words, uint32_t*& outliers) {
   const hn::RebindToUnsigned<D> du;
@@ -73,7 +73,7 @@ HWY_INLINE BitsOf<D> update_masters(D d, const View<W, G>& at, int64_t i,
 
 // The log is read much later or never, so it is written past the caches.
 template <class W, class G>
-HWY_INLINE void update_group(const View<W, G>& at, int64_t i, int64_t next,
+HWY_INLINE void update_group(const AdamWView<W, G>& at, int64_t i, int64_t next,
                              const AdamWCoefficients& c, const Inverse& inverse, uint8_t* log,
                              uint32_t*& outliers) {
   const FloatTag d;
@@ -95,7 +95,7 @@ HWY_INLINE void update_group(const View<W, G>& at, int64_t i, int64_t next,
 }
 
 template <class D, class W, class G>
-HWY_INLINE void undo_moments(D d, const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
+HWY_INLINE void undo_moments(D d, const AdamWView<W, G>& at, int64_t i, const AdamWCoefficients& c,
                              const Inverse& inverse, const AdamWCoefficients* instead,
                              BitsOf<D> words, float* steps, float* other_steps,
                              const uint32_t*& outliers) {
@@ -128,7 +128,7 @@ HWY_INLINE void undo_moments(D d, const View<W, G>& at, int64_t i, const AdamWCo
 }
 
 template <class D, class W, class G>
-HWY_INLINE void undo_masters(D d, const View<W, G>& at, int64_t i, const Inverse& inverse,
+HWY_INLINE void undo_masters(D d, const AdamWView<W, G>& at, int64_t i, const Inverse& inverse,
                              const AdamWCoefficients* instead, BitsOf<D> corrections,
                              const float* step, const float* other_step,
                              const uint32_t*& outliers) {
@@ -140,7 +140,7 @@ HWY_INLINE void undo_masters(D d, const View<W, G>& at, int64_t i, const Inverse
 }
 
 template <class W, class G>
-HWY_INLINE void undo_group(const View<W, G>& at, int64_t i, int64_t next,
+HWY_INLINE void undo_group(const AdamWView<W, G>& at, int64_t i, int64_t next,
                            const AdamWCoefficients& c, const Inverse& inverse,
                            const AdamWCoefficients* instead, const uint8_t* log,
                            const uint32_t*& outliers) {
@@ -173,17 +173,17 @@ struct PartOfGroup {
   float variance[kUndoElements] = {};
   G gradient[kUndoElements] = {};
 
-  PartOfGroup(const View<W, G>& from, int64_t count) {
+  PartOfGroup(const AdamWView<W, G>& from, int64_t count) {
     std::copy_n(from.gradient, count, gradient);
     copy(from, view(), count);
   }
-  void put_back(const View<W, G>& to, int64_t count) { copy(view(), to, count); }
-  View<W, G> view() {
+  void put_back(const AdamWView<W, G>& to, int64_t count) { copy(view(), to, count); }
+  AdamWView<W, G> view() {
     return {weight, std::is_same_v<W, float> ? nullptr : remainder, momentum, variance, gradient};
   }
 
  private:
-  static void copy(const View<W, G>& from, const View<W, G>& to, int64_t count) {
+  static void copy(const AdamWView<W, G>& from, const AdamWView<W, G>& to, int64_t count) {
     std::copy_n(from.weight, count, to.weight);
     if (from.remainder) std::copy_n(from.remainder, count, to.remainder);
     std::copy_n(from.momentum, count, to.momentum);
@@ -195,7 +195,7 @@ struct PartOfGroup {
 // type and instruction set, and the partial group at the end uses the same code.
 
 template <class W, class G>
-HWY_NOINLINE void undo_groups(View<W, G> at, int64_t end, AdamWCoefficients c, Inverse inverse,
+HWY_NOINLINE void undo_groups(AdamWView<W, G> at, int64_t end, AdamWCoefficients c, Inverse inverse,
                               const AdamWCoefficients* instead, const uint8_t* log,
                               OutlierReader& outliers) {
   const int64_t ahead = prefetch_distance();
@@ -210,8 +210,8 @@ HWY_NOINLINE void undo_groups(View<W, G> at, int64_t end, AdamWCoefficients c, I
 /// Updates with a log until the outliers do not fit any more. Returns the end of the updated
 /// elements.
 template <class W, class G>
-HWY_NOINLINE int64_t update_groups(View<W, G> at, int64_t end, AdamWCoefficients c, Inverse inverse,
-                                   uint8_t* log, OutlierWriter& outliers) {
+HWY_NOINLINE int64_t update_groups(AdamWView<W, G> at, int64_t end, AdamWCoefficients c,
+                                   Inverse inverse, uint8_t* log, OutlierWriter& outliers) {
   const int64_t ahead = prefetch_distance();
   int64_t i = 0;
   for (; i + kUndoElements <= end; i += kUndoElements) {
@@ -226,14 +226,14 @@ HWY_NOINLINE int64_t update_groups(View<W, G> at, int64_t end, AdamWCoefficients
 template <class W, class G>
 int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c, uint8_t* log,
                         OutlierWriter& outliers) {
-  const View<W, G> at = view_of<W, G>(planes);
+  const AdamWView<W, G> at = adamw_view<W, G>(planes);
   const Inverse inverse(c);
   const int64_t whole = n / kUndoElements * kUndoElements;
   int64_t done = update_groups(at, whole, c, inverse, log, outliers);
   if (done == whole && whole < n) {
-    PartOfGroup<W, G> part(at.from(whole), n - whole);
+    PartOfGroup<W, G> part(from(at, whole), n - whole);
     if (update_groups(part.view(), kUndoElements, c, inverse, log + whole, outliers) != 0) {
-      part.put_back(at.from(whole), n - whole);
+      part.put_back(from(at, whole), n - whole);
       done = n;
     }
   }
@@ -244,14 +244,14 @@ int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients
 template <class W, class G>
 void undo(const Planes& planes, int64_t n, const AdamWCoefficients& c,
           const AdamWCoefficients* instead, const uint8_t* log, OutlierReader& outliers) {
-  const View<W, G> at = view_of<W, G>(planes);
+  const AdamWView<W, G> at = adamw_view<W, G>(planes);
   const Inverse inverse(c);
   const int64_t whole = n / kUndoElements * kUndoElements;
   undo_groups(at, whole, c, inverse, instead, log, outliers);
   if (whole == n) return;
-  PartOfGroup<W, G> part(at.from(whole), n - whole);
+  PartOfGroup<W, G> part(from(at, whole), n - whole);
   undo_groups(part.view(), kUndoElements, c, inverse, instead, log + whole, outliers);
-  part.put_back(at.from(whole), n - whole);
+  part.put_back(from(at, whole), n - whole);
 }
 
 int64_t update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c, uint8_t* log,

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "cpu_adam/undo_log.h"
+#include "device/adamw_planes.h"
 #include "device/errors.h"
 #include "device/update_sizes.h"
 

@@ -110,7 +110,7 @@ void check_head_size(const AttentionOperands& f) {
   EBB_CHECK(f.head_size <= cuda::kLargestHead,
             "attention: heads of " + std::to_string(f.head_size) +
                 " channels; the CUDA backend has kernels for up to " +
-                std::to_string(cuda::kLargestHead) + ", take more heads or --device host");
+                std::to_string(cuda::kLargestHead) + ", take more heads or `device` host");
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ void CudaBlocks::check_granularity() const {
   if (block_bytes_ % granularity == 0) return;
   throw ConfigError("chunks of " + format_bytes(block_bytes_) +
                     " cannot be mapped: this GPU maps multiples of " + format_bytes(granularity) +
-                    "; try --chunk-size " + std::to_string(granularity >> 20) + "MiB");
+                    "; try `chunk_bytes` " + std::to_string(granularity >> 20) + "MiB");
 }
 
 void CudaBlocks::take_blocks() {
@@ -69,7 +69,7 @@ void CudaBlocks::take_blocks() {
       throw OutOfMemory("device", block_bytes_ * num_blocks_, block_bytes_ * i,
                         budget_.limit_bytes(), "blocks",
                         "the GPU has less free memory than the budget (nvidia-smi shows which "
-                        "programs use it); lower --device-memory");
+                        "programs use it); lower `device_memory`");
     }
     if (status != CUDA_SUCCESS) {
       throw_driver_error(driver_, status, "allocating a block of " + format_bytes(block_bytes_),

@@ -39,7 +39,7 @@ std::string attention_by(const DeviceOptions& options) {
   if (!name.empty() || !options.attention) return name;
   throw ConfigError(
       "attention by cuDNN was requested, but there is no libcudnn.so.9 of 9.11 or newer, or "
-      "Ebb was built without its headers; add its folder to LD_LIBRARY_PATH, or use --attention "
+      "Ebb was built without its headers; add its folder to LD_LIBRARY_PATH, or use `attention` "
       "ebb");
 }
 
@@ -57,7 +57,7 @@ DeviceInfo describe(const DeviceOptions& options) {
 const DeviceOptions& checked(const DeviceOptions& options) {
   check_gpu(options.cuda_index);
   if (options.load_bytes_per_s > 0 || options.store_bytes_per_s > 0) {
-    throw ConfigError("only the host device emulates a link; leave out --link");
+    throw ConfigError("only the host device emulates a link; leave out `link`");
   }
   return options;
 }
@@ -87,7 +87,7 @@ std::byte* CudaDevice::take_device_memory(size_t bytes, std::string_view tag) {
     throw OutOfMemory(
         "device", bytes, budget_.used_bytes() - bytes, budget_.limit_bytes(), std::string(tag),
         "the GPU has less free memory than the budget (nvidia-smi shows which programs "
-        "use it); lower --device-memory");
+        "use it); lower `device_memory`");
   }
   EBB_CUDA(status, "allocating " + format_bytes(bytes));
   auto* memory = static_cast<std::byte*>(data);

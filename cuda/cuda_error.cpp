@@ -9,7 +9,7 @@ std::string_view advice_for(cudaError_t status) {
   switch (status) {
     case cudaErrorMemoryAllocation:
       return "other programs may hold memory of this GPU (nvidia-smi shows them); lower "
-             "--device-memory";
+             "`device_memory`";
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
       return "this process cannot use the device any more: run it again under compute-sanitizer "
@@ -20,7 +20,7 @@ std::string_view advice_for(cudaError_t status) {
     case cudaErrorHostMemoryNotRegistered:
       return "copies to and from the device need memory of MemoryKind::Pinned";
     default:
-      return "run with CUDA_LAUNCH_BLOCKING=1 to find the first error, or with --device host";
+      return "run with CUDA_LAUNCH_BLOCKING=1 to find the first error, or with `device` host";
   }
 }
 

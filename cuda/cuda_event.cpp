@@ -104,7 +104,7 @@ StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
         CU_STREAM_WAIT_VALUE_GEQ);
     if (status != CUDA_SUCCESS) {
       throw_driver_error(context_.driver, status, "making a stream wait for a host thread",
-                         "is this GPU older than compute capability 8.0? use --device host");
+                         "is this GPU older than compute capability 8.0? use `device` host");
     }
   }
   return point();

@@ -25,7 +25,7 @@ void* find(const char* name) {
   (void)cudaGetLastError();
   throw ConfigError(std::string("the CUDA driver (") + std::to_string(version / 1000) + "." +
                     std::to_string(version % 1000 / 10) + ") has no " + name +
-                    "; Ebb needs a driver for CUDA 12.4 or later, or --device host");
+                    "; Ebb needs a driver for CUDA 12.4 or later, or `device` host");
 }
 
 template <class Function>

@@ -61,7 +61,7 @@ void check_code(int index) {
   (void)cudaGetLastError();
   throw ConfigError("this build has no code for " + describe_gpu(index) + ": " +
                     cudaGetErrorName(status) + "; " + std::string(found->remedy) +
-                    "configure with -DCMAKE_CUDA_ARCHITECTURES=native, or use --device host");
+                    "configure with -DCMAKE_CUDA_ARCHITECTURES=native, or use `device` host");
 }
 
 /// Can blocks be mapped on this GPU? The CUDA runtime has no name for this attribute.
@@ -104,7 +104,7 @@ std::string why_no_gpu() {
 
 void check_gpu(int index) {
   const int count = num_gpus();
-  if (count == 0) throw ConfigError(why_no_gpu() + "; use --device host");
+  if (count == 0) throw ConfigError(why_no_gpu() + "; use `device` host");
   if (index < 0 || index >= count) {
     throw ConfigError("there is no GPU " + std::to_string(index) + ": this machine has " +
                       std::to_string(count) + ", counted from 0");
@@ -114,11 +114,11 @@ void check_gpu(int index) {
   if (architecture < kOldestArchitecture) {
     throw ConfigError(describe_gpu(index) + " is older than sm_" +
                       std::to_string(kOldestArchitecture) +
-                      ", the oldest that Ebb runs on; use --device host");
+                      ", the oldest that Ebb runs on; use `device` host");
   }
   if (attribute(cudaDevAttrCanUseHostPointerForRegisteredMem, index) == 0) {
     throw ConfigError(describe_gpu(index) +
-                      " cannot read registered host memory at the host's addresses; use --device "
+                      " cannot read registered host memory at the host's addresses; use `device` "
                       "host");
   }
   EBB_CUDA(cudaSetDevice(index), "using GPU " + std::to_string(index));
@@ -126,7 +126,7 @@ void check_gpu(int index) {
     throw ConfigError(
         describe_gpu(index) +
         " cannot map its memory at addresses that were reserved, as some virtual GPUs "
-        "cannot; use --device host");
+        "cannot; use `device` host");
   }
   check_code(index);
 }

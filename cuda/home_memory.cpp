@@ -32,7 +32,7 @@ HomeMemory::HomeMemory(CudaContext& context, size_t limit_bytes, size_t piece_by
     : context_(context), limit_bytes_(limit_bytes), piece_bytes_(piece_bytes) {
   EBB_CHECK(piece_bytes > 0 && piece_bytes % kPageBytes == 0, "a piece is whole pages");
   if (limit_bytes >= kLeastPinnedBytes) return;
-  throw ConfigError("--pinned " + format_bytes(limit_bytes) + ": copies need at least " +
+  throw ConfigError("`pinned_memory` " + format_bytes(limit_bytes) + ": copies need at least " +
                     format_bytes(kLeastPinnedBytes) + " of pinned memory");
 }
 
@@ -47,7 +47,7 @@ void HomeMemory::count_pinned(size_t bytes, std::string_view tag) {
   std::lock_guard lock(mutex_);
   if (bytes > room()) {
     throw OutOfMemory("pinned", bytes, pinned_bytes_, limit_bytes_, std::string(tag),
-                      "raise --pinned");
+                      "raise `pinned_memory`");
   }
   pinned_bytes_ += bytes;
 }
@@ -120,7 +120,7 @@ void HomeMemory::make_rings() {
   size_t slot_bytes = staging_slot_bytes(limit_bytes_, room());
   if (const size_t bytes = staging_bytes(slot_bytes); bytes > room()) {
     throw OutOfMemory("pinned", bytes, pinned_bytes_, limit_bytes_, "staging buffers",
-                      "raise --pinned");
+                      "raise `pinned_memory`");
   }
   while (!try_rings(slot_bytes)) slot_bytes = smaller_staging_slot(slot_bytes);
 }

@@ -33,7 +33,7 @@ void check_room(size_t bytes, std::string_view tag) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
   if (bytes <= usable_bytes) return;
   throw OutOfMemory("pinned", bytes, 0, usable_bytes, std::string(tag),
-                    "pinned memory cannot be swapped out: lower --host-memory, use a smaller "
+                    "pinned memory cannot be swapped out: lower `host_memory`, use a smaller "
                     "model, or raise the limit of this cgroup");
 }
 

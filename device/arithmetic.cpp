@@ -68,8 +68,8 @@ Arithmetic preferred_arithmetic(const Processor& processor) {
 Arithmetic choose_arithmetic(std::optional<Arithmetic> asked, const Processor& processor) {
   if (asked == Arithmetic::Bf16Dot && !processor.has_bf16_dot) {
     throw ConfigError(
-        "--arithmetic bf16-dot: this processor has no dot product of bf16 (AVX512_BF16); try "
-        "--arithmetic fp32");
+        "`arithmetic` bf16-dot: this processor has no dot product of bf16 (AVX512_BF16); try "
+        "`arithmetic` fp32");
   }
   return asked.value_or(preferred_arithmetic(processor));
 }

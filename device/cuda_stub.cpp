@@ -5,7 +5,7 @@
 namespace ebb {
 
 std::unique_ptr<Device> create_cuda_device(const DeviceOptions&) {
-  throw ConfigError("built without the CUDA toolkit; use --device host");
+  throw ConfigError("built without the CUDA toolkit; use `device` host");
 }
 
 std::unique_ptr<Kernels> create_counting_cuda_kernels(AttentionKernels) { return nullptr; }

@@ -9,7 +9,7 @@
 namespace ebb {
 
 /// F32, BF16 and F16 are types of weights, activations and gradients.
-enum class DType : uint8_t { F32, BF16, F64, I32, F16 };
+enum class DType : uint8_t { F32, BF16, F64, I32, F16, I16 };
 
 constexpr size_t size_of(DType type) {
   switch (type) {
@@ -22,6 +22,8 @@ constexpr size_t size_of(DType type) {
     case DType::I32:
       return 4;
     case DType::F16:
+      return 2;
+    case DType::I16:
       return 2;
   }
   return 0;
@@ -39,6 +41,8 @@ constexpr std::string_view name_of(DType type) {
       return "int32";
     case DType::F16:
       return "fp16";
+    case DType::I16:
+      return "int16";
   }
   return "?";
 }
@@ -145,6 +149,15 @@ constexpr DType dtype_of<double>() {
 template <>
 constexpr DType dtype_of<int32_t>() {
   return DType::I32;
+}
+template <>
+constexpr DType dtype_of<int16_t>() {
+  return DType::I16;
+}
+
+/// Whether weights, activations and gradients may have this type.
+constexpr bool is_float(DType type) {
+  return type == DType::F32 || type == DType::BF16 || type == DType::F16;
 }
 
 /// Returns f(float{}), f(BF16{}) or f(F16{}). REQUIRES: is_float(type).

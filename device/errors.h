@@ -1,5 +1,6 @@
-// The exceptions of Ebb. Messages about flags, sizes and the contents of files say what is allowed
-// or what to do. An IoError says what failed, the path and the error of the operating system. A
+// The exceptions of Ebb. Messages about options, sizes and the contents of files say what is allowed
+// or what to do. A message names an option between backquotes, as in "lower `device_memory`"; the
+// program `ebb` prints its flag instead (tools/option_flags.h). An IoError says what failed, the path and the error of the operating system. A
 // LogicError names the source line.
 //
 // An exception ends the run; expected outcomes are return values. All exceptions derive from Error,

@@ -1,27 +1,25 @@
 #include "device/planes.h"
 
+#include <string>
+
+#include "device/adamw_planes.h"
 #include "device/errors.h"
 
 namespace ebb {
 namespace {
 
-constexpr PlaneInfo kSplitPlanes[] = {
-    {.name = "weight", .bits_per_element = 16, .is_weight = true},
-    {.name = "low", .bits_per_element = 16, .is_weight = false},
-    {.name = "momentum", .bits_per_element = 32, .is_weight = false},
-    {.name = "variance", .bits_per_element = 32, .is_weight = false},
-};
-constexpr PlaneInfo kWholePlanes[] = {
-    {.name = "weight", .bits_per_element = 16, .is_weight = true},
-    {.name = "master", .bits_per_element = 32, .is_weight = false},
-    {.name = "momentum", .bits_per_element = 32, .is_weight = false},
-    {.name = "variance", .bits_per_element = 32, .is_weight = false},
-};
-constexpr PlaneInfo kFloatPlanes[] = {
-    {.name = "weight", .bits_per_element = 32, .is_weight = true},
-    {.name = "momentum", .bits_per_element = 32, .is_weight = false},
-    {.name = "variance", .bits_per_element = 32, .is_weight = false},
-};
+constexpr bool is_table(std::span<const PlaneInfo> rows) {
+  return rows.size() <= kMostPlanes && rows[kWeightPlane].is_copied;
+}
+static_assert(is_table(kSplitPlanes) && is_table(kWholePlanes) && is_table(kFloatPlanes));
+
+template <class Condition>
+PlaneSet planes_with(DType weight_type, const Condition& condition) {
+  const std::span<const PlaneInfo> infos = state_planes(weight_type);
+  PlaneSet planes;
+  for (size_t i = 0; i < infos.size(); ++i) planes.set(i, condition(infos[i]));
+  return planes;
+}
 
 }  // namespace
 
@@ -38,10 +36,56 @@ std::span<const PlaneInfo> state_planes(DType weight_type) {
   }
 }
 
-size_t state_bytes_per_element(DType weight_type) {
+PlaneSet all_planes(DType weight_type) {
+  return planes_with(weight_type, [](const PlaneInfo&) { return true; });
+}
+
+PlaneSet master_planes(DType weight_type) {
+  return planes_with(weight_type, [](const PlaneInfo& plane) { return plane.holds_master; });
+}
+
+PlaneSet uncopied_planes(DType weight_type) {
+  return planes_with(weight_type, [](const PlaneInfo& plane) { return !plane.is_copied; });
+}
+
+size_t plane_bytes(DType weight_type, PlaneSet planes, uint64_t num_elements) {
+  const std::span<const PlaneInfo> infos = state_planes(weight_type);
   size_t bytes = 0;
-  for (const PlaneInfo& plane : state_planes(weight_type)) bytes += plane.bytes_per_element();
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (planes[i]) bytes += infos[i].bytes(num_elements);
+  }
   return bytes;
+}
+
+size_t state_bytes(DType weight_type, uint64_t num_elements) {
+  return plane_bytes(weight_type, all_planes(weight_type), num_elements);
+}
+
+double update_bytes_per_parameter(DType weight_type, DType gradient_type) {
+  double bytes = static_cast<double>(size_of(gradient_type));
+  for (const PlaneInfo& plane : state_planes(weight_type)) {
+    const double accesses = plane.is_read_by_update ? 2 : 1;
+    bytes += accesses * plane.bytes_per_group / plane.elements_per_group;
+  }
+  return bytes;
+}
+
+Planes Planes::from(int64_t first) const {
+  const std::span<const PlaneInfo> infos = state_planes(weight_dtype);
+  Planes result = *this;
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (planes[i]) result[i] += infos[i].bytes(static_cast<uint64_t>(first));
+  }
+  if (gradient) result.gradient += static_cast<size_t>(first) * size_of(gradient_dtype);
+  return result;
+}
+
+void check_planes(const Planes& planes, PlaneSet needed) {
+  const std::span<const PlaneInfo> infos = state_planes(planes.weight_dtype);
+  for (size_t i = 0; i < kMostPlanes; ++i) {
+    EBB_CHECK(planes[i] == nullptr || i < infos.size(), "more planes than the weights' type has");
+    EBB_CHECK(planes[i] != nullptr || !needed[i], infos[i].name);
+  }
 }
 
 }  // namespace ebb

@@ -1,5 +1,6 @@
 #include "device/update_sizes.h"
 
+#include "device/adamw_planes.h"
 #include "device/errors.h"
 
 namespace ebb {

@@ -19,8 +19,6 @@ constexpr int64_t num_update_tasks(int64_t num_elements) {
 inline constexpr int64_t kUndoElements = 64;
 /// 32-bit words of a block of outliers.
 inline constexpr uint32_t kOutlierBlockWords = 1024;
-/// The most outliers of kUndoElements elements: momentum, variance and master of each element.
-inline constexpr uint32_t kMostOutliersTogether = 3 * kUndoElements;
 
 /// Bytes of the log before the outliers: a byte of corrections for each element, and one entry for
 /// each task.

@@ -96,7 +96,7 @@ bool begins_as_json(std::string_view text) {
 
 constexpr std::string_view kLeaveOut = "only text and tokens can be learned: leave it out";
 constexpr std::string_view kWeights =
-    "weights go to --model; write token ids as u16 or u32 without a header, and give --token-type";
+    "weights go to `model`; write token ids as u16 or u32 without a header, and give `token_type`";
 constexpr std::string_view kTable =
     "write its texts as lines of {\"text\": ...} (pandas: to_json(..., orient='records', "
     "lines=True)), and make tokens of them with tools/tokenize.py";
@@ -129,11 +129,11 @@ constexpr Signature kSignatures[] = {
     {257, "ustar"sv, "a tar archive", "unpack it first (tar -xf)", true},
     {0, "\x93NUMPY"sv, "a NumPy array",
      "write its token ids without a header (numpy: load(FILE).astype('uint16').tofile('ids.bin')), "
-     "and give --token-type u16"},
+     "and give `token_type` u16"},
     {0, "\x88\xd8\x34\x01"sv, "a file of tokens (u16, with a header)",
-     "give it a name that ends in .bin, or give --token-type u16"},
+     "give it a name that ends in .bin, or give `token_type` u16"},
     {0, "\xa1\xd9\x34\x01"sv, "a file of tokens (u32, with a header)",
-     "give it a name that ends in .bin, or give --token-type u32"},
+     "give it a name that ends in .bin, or give `token_type` u32"},
     {0, "PAR1\x15"sv, "a Parquet table", kTable},
     {0, "ARROW1\0\0"sv, "an Arrow table", kTable},
     {0, "SQLite format 3\0"sv, "an SQLite database", kTable},

@@ -55,7 +55,7 @@ void for_rounded(std::span<const float> values, const std::string& tensor, const
     const auto part = values.subspan(first, std::min(values.size() - first, rounded.size()));
     if (const size_t bad = round_to(part, rounded.data()); bad < part.size()) {
       throw ConfigError(
-          fmt::format("{:g} in tensor '{}' is too large for {}: try --save-dtype fp32", part[bad],
+          fmt::format("{:g} in tensor '{}' is too large for {}: try `save_dtype` fp32", part[bad],
                       tensor, name_of(dtype_of<T>())));
     }
     take(first, std::as_bytes(std::span(rounded).first(part.size())));

@@ -24,6 +24,7 @@ constexpr uint32_t kMaxHeaderBytes = uint32_t{1} << 30;
 // Limits far beyond any model. Sizes within these limits fit 64 bits.
 constexpr uint64_t kMaxElements = uint64_t{1} << 50;
 constexpr size_t kMaxPlanes = 64;
+constexpr uint64_t kMaxGroup = 4096;
 constexpr DType kWeightTypes[] = {DType::F32, DType::BF16, DType::F16};
 
 struct Prologue {
@@ -47,7 +48,8 @@ std::string to_json(const StateFileHeader& header) {
   json["numbers"] = header.numbers;
   json["planes"] = nlohmann::ordered_json::array();
   for (const auto& plane : header.planes) {
-    json["planes"].push_back({{"name", plane.name}, {"bytes", plane.bytes_per_element}});
+    json["planes"].push_back({{"name", plane.name}, {"bytes", plane.bytes_per_group}});
+    if (plane.elements_per_group > 1) json["planes"].back()["elements"] = plane.elements_per_group;
   }
   json["parameters"] = nlohmann::ordered_json::array();
   for (const auto& parameter : header.parameters) {
@@ -105,8 +107,14 @@ StateFileHeader from_json(const std::string& text) {
   for (const auto& [name, value] : json.at("numbers").items()) header.numbers[name] = number(value);
   for (const auto& plane : json.at("planes")) {
     const uint64_t bytes = number(plane.at("bytes"));
-    if (bytes < 1 || bytes > 8) throw BadHeader(fmt::format("a plane of {} bytes", bytes));
-    header.planes.push_back({plane.at("name"), static_cast<uint32_t>(bytes)});
+    const uint64_t elements = plane.contains("elements") ? number(plane.at("elements")) : 1;
+    if (elements < 1 || elements > kMaxGroup) {
+      throw BadHeader(fmt::format("a plane with groups of {} elements", elements));
+    }
+    if (bytes < 1 || bytes > 8 * elements)
+      throw BadHeader(fmt::format("a plane of {} bytes", bytes));
+    header.planes.push_back(
+        {plane.at("name"), static_cast<uint32_t>(bytes), static_cast<uint32_t>(elements)});
   }
   uint64_t elements = 0;
   for (const auto& parameter : json.at("parameters")) {
@@ -128,8 +136,7 @@ StateFilePlaces::StateFilePlaces(const StateFileHeader& header, uint64_t header_
   uint64_t at = 0;
   for (const auto& parameter : header.parameters) {
     for (const auto& plane : header.planes) {
-      const uint64_t bytes =
-          static_cast<uint64_t>(parameter.shape.num_elements()) * plane.bytes_per_element;
+      const uint64_t bytes = plane.bytes(static_cast<uint64_t>(parameter.shape.num_elements()));
       places_.push_back({at, bytes, num_pieces_});
       at += bytes;
       num_pieces_ += num_pieces_of(bytes);

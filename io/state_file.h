@@ -32,8 +32,13 @@ namespace ebb {
 struct StateFileHeader {
   struct Plane {
     std::string name;
-    uint32_t bytes_per_element = 0;
+    uint32_t bytes_per_group = 0;
+    uint32_t elements_per_group = 1;
     bool operator==(const Plane&) const = default;
+    /// The last group may be partial; it takes its full size.
+    uint64_t bytes(uint64_t num_elements) const {
+      return (num_elements + elements_per_group - 1) / elements_per_group * bytes_per_group;
+    }
   };
   struct Parameter {
     std::string name;

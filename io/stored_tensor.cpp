@@ -60,6 +60,8 @@ StoredType stored_type_of(DType type) {
       return StoredType::I32;
     case DType::F16:
       return StoredType::F16;
+    case DType::I16:
+      return StoredType::I16;
   }
   EBB_CHECK(false, "a type that safetensors does not have");
 }

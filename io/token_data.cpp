@@ -22,7 +22,7 @@ std::string joined(const std::vector<std::string>& paths) {
 std::string_view reason_of(FileNote note) {
   switch (note) {
     case FileNote::NotText:
-      return "is not text (--token-type bytes reads it as bytes)";
+      return "is not text (`token_type` bytes reads it as bytes)";
     case FileNote::BrokenLink:
       return "is a broken link";
     case FileNote::SpecialFile:
@@ -73,14 +73,14 @@ void check_text(const std::string& path, const Look& look) {
   if (look.is_text) return;
   const std::string kind = look.kind.empty() ? "" : std::string(look.kind) + ", ";
   throw ConfigError("data '" + path + "' is " + kind + "not text in UTF-8: " +
-                    std::string(look.advice) + "; --token-type bytes reads its bytes as they are");
+                    std::string(look.advice) + "; `token_type` bytes reads its bytes as they are");
 }
 
 void check_text(const std::string& path, const TextScan& scan) {
   if (!scan.no_text_at) return;
   throw FormatError(path, *scan.no_text_at,
                     "the file begins as text, but from here more than a tenth of the bytes are NUL "
-                    "or not UTF-8: remove what is not text; --token-type bytes reads all bytes as "
+                    "or not UTF-8: remove what is not text; `token_type` bytes reads all bytes as "
                     "they are");
 }
 
@@ -140,7 +140,7 @@ void TokenData::add(TokenFile file) {
     throw ConfigError("data mixes tokens of type " + std::string(name_of(type())) + " ('" +
                       files_.front().path() + "') and " + std::string(name_of(file.type())) +
                       " ('" + file.path() +
-                      "'): give files of one type, or name it with --token-type");
+                      "'): give files of one type, or name it with `token_type`");
   }
   if (!paths_.try_emplace(file.id(), file.path()).second) {
     note(FileNote::RepeatedFile, file.path());

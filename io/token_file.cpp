@@ -100,7 +100,7 @@ void TokenFile::interpret(TokenType wanted) {
   }
   if (wanted == TokenType::Auto && is_token_file) {
     throw ConfigError("data '" + path() + "' is a .bin without a known header" + described(look()) +
-                      ": give the type of its tokens with --token-type u16, u32 or bytes");
+                      ": give the type of its tokens with `token_type` u16, u32 or bytes");
   }
   type_ = wanted == TokenType::Auto ? TokenType::Bytes : wanted;
   const uint64_t bytes = file_.size();
@@ -119,10 +119,10 @@ void TokenFile::check_plain() const {
   const Look look = look_at(bytes);
   if (!look.is_certain && !is_plainly_text(bytes)) return;
   const bool is_text = !look.is_certain;
-  throw ConfigError("--token-type " + std::string(name_of(type_)) + ": data '" + path() + "' is " +
+  throw ConfigError("`token_type` " + std::string(name_of(type_)) + ": data '" + path() + "' is " +
                     (is_text ? "text" : std::string(look.kind)) + ", not plain tokens: " +
                     (is_text
-                         ? "leave out --token-type to read it as text, or make tokens of it with "
+                         ? "leave out `token_type` to read it as text, or make tokens of it with "
                            "tools/tokenize.py"
                          : std::string(look.advice)));
 }
@@ -136,12 +136,12 @@ void TokenFile::check_width() const {
   const uint64_t most_upper = greatest >> (8 * token_bytes(type_));
   const auto halves = [=](auto tokens) { return are_halves(tokens, most_upper); };
   if (!with_tokens(type_, bytes, halves)) return;
-  throw ConfigError("--token-type " + std::string(name_of(type_)) + ": in data '" + path() +
+  throw ConfigError("`token_type` " + std::string(name_of(type_)) + ": in data '" + path() +
                     "' every second token is " +
                     (most_upper == 0 ? "0" : "at most " + std::to_string(most_upper)) +
                     ", so its tokens have " + std::to_string(2 * token_bytes(type_)) + " bytes: " +
                     (type_ == TokenType::U16
-                         ? "give --token-type u32"
+                         ? "give `token_type` u32"
                          : "write them as u32 (numpy: astype('uint32').tofile(FILE))"));
 }
 

@@ -36,7 +36,7 @@ StateFileHeader header_of(const Layout& layout, const OptimizerCounters& counter
   }
   for (const PlaneInfo& plane : state_planes(layout.weight_type())) {
     header.planes.push_back(
-        {std::string(plane.name), static_cast<uint32_t>(plane.bytes_per_element())});
+        {std::string(plane.name), plane.bytes_per_group, plane.elements_per_group});
   }
   for (const ParameterId id : layout.call_order()) {
     header.parameters.push_back({layout.parameter(id).name, layout.parameter(id).shape});
@@ -77,8 +77,8 @@ void check_model(const StateFileReader& file, const Layout& layout) {
   if (file.header().weight_type != model.weight_type) {
     throw FormatError(
         file.path(), kHeader,
-        fmt::format("the state is of {} weights, the run's are {}; continue with --dtype "
-                    "{}, or load only the weights with --model",
+        fmt::format("the state is of {} weights, the run's are {}; continue with `dtype` "
+                    "{}, or load only the weights with `model`",
                     name_of(file.header().weight_type), name_of(model.weight_type),
                     name_of(file.header().weight_type)));
   }

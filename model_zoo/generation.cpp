@@ -19,7 +19,7 @@ void check_lengths(const GenerationShape& shape, int64_t max_positions) {
   if (shape.max_tokens < 1) throw ConfigError("at least one token must be generated");
   if (shape.prompt_length + shape.max_tokens <= max_positions) return;
   throw ConfigError(
-      fmt::format("--max-tokens {}: a prompt of {} tokens leaves {} of the model's {} positions",
+      fmt::format("`max_tokens` {}: a prompt of {} tokens leaves {} of the model's {} positions",
                   shape.max_tokens, shape.prompt_length,
                   std::max<int64_t>(0, max_positions - shape.prompt_length), max_positions));
 }
@@ -127,7 +127,7 @@ std::span<const float> Generation::read(Inference& inference, size_t pass,
 int32_t choose_token(std::span<const float> logits, const Sampling& sampling, uint64_t index) {
   for (const float logit : logits) {
     if (logit < std::numeric_limits<float>::infinity()) continue;
-    throw NumericError("the logits are not finite; try --dtype fp32");
+    throw NumericError("the logits are not finite; try `dtype` fp32");
   }
   if (sampling.temperature == 0) return greatest(logits);
   const std::vector<Weighed> all = candidates(logits, sampling);

@@ -126,7 +126,7 @@ const Preset& find_preset(std::string_view name) {
     if (preset.name == name) return preset;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", preset.name);
   }
-  throw ConfigError(fmt::format("--preset {}: no such preset; there are {}", name, names));
+  throw ConfigError(fmt::format("`preset` {}: no such preset; there are {}", name, names));
 }
 
 }  // namespace ebb

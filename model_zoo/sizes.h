@@ -74,7 +74,7 @@ inline void check_length(int64_t length, int64_t max_positions) {
   if (length <= max_positions) return;
   throw ConfigError(
       fmt::format("a sequence length of {} is beyond the model's {} positions; try "
-                  "--seq-length {}",
+                  "`seq_length` {}",
                   length, max_positions, max_positions));
 }
 

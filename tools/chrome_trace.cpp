@@ -7,23 +7,26 @@
 #include <iterator>
 
 #include "device/errors.h"
+#include "scheduler/plan/simulate.h"
 #include "tools/residency_intervals.h"
 
 namespace ebb {
 namespace {
 
-constexpr std::string_view kThreads[] = {"compute", "load", "store", "update", "steps"};
+std::string thread_name(int id, std::string_view name) {
+  return fmt::format(
+      R"(,{{"ph":"M","name":"thread_name","pid":0,"tid":{0},"args":{{"name":"{1}"}}}},)"
+      R"({{"ph":"M","name":"thread_sort_index","pid":0,"tid":{0},"args":{{"sort_index":{0}}}}})"
+      "\n",
+      id, name);
+}
 
 std::string thread_names() {
   std::string text;
-  for (size_t i = 0; i < std::size(kThreads); ++i) {
-    text += fmt::format(
-        R"(,{{"ph":"M","name":"thread_name","pid":0,"tid":{0},"args":{{"name":"{1}"}}}},)"
-        R"({{"ph":"M","name":"thread_sort_index","pid":0,"tid":{0},"args":{{"sort_index":{0}}}}})"
-        "\n",
-        i, kThreads[i]);
+  for (const StreamInfo& info : kStreams) {
+    text += thread_name(static_cast<int>(info.kind), info.name);
   }
-  return text;
+  return text + thread_name(kNumStreamKinds, "steps");
 }
 
 std::string run_event(const std::string& run_id) {
@@ -130,11 +133,7 @@ std::string op_name(const Op& op, const Trace& trace) {
       return fmt::format("{} {}", m.name, name_of(m.phase));
     }
     case OpKind::Move:
-      return fmt::format("{} {} {}",
-                         op.from == Tier::None   ? "allocate"
-                         : op.to == Tier::Device ? "load"
-                                                 : "store",
-                         name_of(op.chunk.space), op.chunk.index);
+      return fmt::format("{} {} {}", name_of(op), name_of(op.chunk.space), op.chunk.index);
     case OpKind::Norm:
       return "norm";
     default:

@@ -16,6 +16,7 @@
 #include "system/pages.h"
 #include "tools/cli.h"
 #include "tools/flags_json.h"
+#include "tools/option_flags.h"
 #include "tools/printable.h"
 
 namespace ebb {
@@ -50,7 +51,7 @@ std::string usage() {
 }
 
 int report(std::string_view error, int exit_code) {
-  say(fmt::format("ebb: error: {}\n", error));
+  say(fmt::format("ebb: error: {}\n", with_flags(error)));
   return exit_code;
 }
 

@@ -9,6 +9,7 @@
 #include "tools/commands.h"
 #include "tools/device_warnings.h"
 #include "tools/machine.h"
+#include "tools/option_flags.h"
 
 namespace ebb {
 namespace {
@@ -66,7 +67,7 @@ std::string link_text(int gpu) {
                        link.load_bytes_per_s / 1e9, link.store_bytes_per_s / 1e9,
                        link.both_bytes_per_s / 1e9);
   } catch (const std::exception& error) {
-    return std::string("not measured: ") + error.what();
+    return "not measured: " + with_flags(error.what());
   }
 }
 
@@ -82,7 +83,7 @@ void print_gpus(const CudaProbe& probe, const WarningFacts& facts) {
   if (!probe.attention_library.empty()) {
     fmt::print("attention     {}\n", probe.attention_library);
   }
-  if (probe.devices.empty()) fmt::print("CUDA          none: {}\n", probe.note);
+  if (probe.devices.empty()) fmt::print("CUDA          none: {}\n", with_flags(probe.note));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "cpu_adam/adamw.h"
 #include "device/kernels.h"
+#include "device/planes.h"
 #include "device/sim/sim_device.h"
 #include "system/cores.h"
 #include "system/thread_team.h"
@@ -278,20 +279,18 @@ class Measurement {
     const auto cached = static_cast<double>(std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE)));
     const int64_t count = std::clamp(static_cast<int64_t>(4 * cached / bytes_each), kFewest, kMost);
     std::vector<Buffer> memory;
-    const auto plane = [&](size_t bytes_per_element) {
-      const size_t bytes = static_cast<size_t>(count) * bytes_per_element;
+    const auto filled = [&](size_t bytes) {
       memory.push_back(device_->allocate(MemoryKind::Pinned, bytes, "measurement"));
       fill_pattern(memory.back().data(), bytes);
       return memory.back().data();
     };
-    Planes planes{.weight = plane(size_of(weight_type_))};
-    if (weight_type_ == DType::BF16) planes.low = reinterpret_cast<int16_t*>(plane(2));
-    if (weight_type_ == DType::F16) planes.master = reinterpret_cast<float*>(plane(4));
-    planes.momentum = reinterpret_cast<float*>(plane(4));
-    planes.variance = reinterpret_cast<float*>(plane(4));
-    planes.gradient = plane(size_of(gradient_type_));
-    planes.weight_dtype = weight_type_;
-    planes.gradient_dtype = gradient_type_;
+    const auto elements = static_cast<uint64_t>(count);
+    Planes planes{.weight_dtype = weight_type_, .gradient_dtype = gradient_type_};
+    size_t next = 0;
+    for (const PlaneInfo& plane : state_planes(weight_type_)) {
+      planes[next++] = filled(plane.bytes(elements));
+    }
+    planes.gradient = filled(elements * size_of(gradient_type_));
     ThreadTeam team(num_threads());
     move_planes_to_nodes(team, planes, count);
     const auto update = device_->create_stream(StreamKind::Update);

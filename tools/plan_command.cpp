@@ -8,6 +8,7 @@
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/html_report.h"
+#include "tools/option_flags.h"
 #include "tools/output_paths.h"
 #include "tools/plan_report.h"
 #include "tools/plan_setup.h"
@@ -42,8 +43,9 @@ int print_plan(const PlanRequest& request, const PlanContext& context) {
     return 0;
   } catch (const PlanError& error) {
     const std::vector<PlannedChange> changes = changes_that_fit(request.options, context);
-    fmt::print("{}", request.json ? misfit_json(error.what(), changes)
-                                  : format_misfit(error.what(), changes));
+    const std::string why = with_flags(error.what());
+    fmt::print("{}",
+               request.json ? misfit_json(why, changes) : format_misfit(why, changes));
     return kExitDoesNotFit;
   }
 }

@@ -17,8 +17,9 @@ std::vector<Stay> stays(const Plan& plan, std::span<const OpTime> times) {
     all.push_back(*stay);
     stay.reset();
   };
-  for (const ResidentChunk& held : plan.resident_at_start) {
-    in_block[held.block] = Stay{.chunk = {Space::Weights, held.chunk}, .block = held.block};
+  for (const uint32_t c : plan.chunks_that(&ChunkRecord::begins_on_device)) {
+    const uint32_t block = plan.chunks[c].first_block;
+    in_block[block] = Stay{.chunk = {Space::Weights, c}, .block = block};
   }
   double step_s = 0;
   for (uint32_t i = 0; i < plan.ops.size(); ++i) {

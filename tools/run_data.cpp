@@ -8,6 +8,7 @@
 
 #include "device/errors.h"
 #include "io/label_check.h"
+#include "tools/option_flags.h"
 
 namespace ebb {
 namespace {
@@ -339,7 +340,7 @@ std::vector<std::string> note_lines(std::span<const NotedFile> notes) {
     const auto first = std::ranges::find_if(notes, is_of_text);
     if (first == notes.end()) continue;
     const auto count = static_cast<uint64_t>(std::ranges::count_if(notes, is_of_text));
-    lines.push_back(note_line(text, count, *first));
+    lines.push_back(with_flags(note_line(text, count, *first)));
   }
   return lines;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace ebb {
 namespace {
@@ -30,26 +31,18 @@ uint32_t real_cause(const Plan& plan, std::span<const OpTime> times, const Op& o
 
 double& waited_for(SpentTime& spent, const Plan& plan, uint32_t cause) {
   if (cause == kNone) return spent.rest_s;
-  switch (plan.ops[cause].stream) {
-    case StreamKind::Load:
-      return spent.load_s;
-    case StreamKind::Store:
-      return spent.store_s;
-    case StreamKind::Update:
-      return spent.update_s;
-    case StreamKind::Compute:
-      break;
-  }
-  return spent.rest_s;
+  const StreamKind stream = plan.ops[cause].stream;
+  return stream == StreamKind::Compute ? spent.rest_s : spent.streams[stream];
 }
 
 }  // namespace
 
+double SpentTime::total_s() const {
+  return std::accumulate(streams.seconds.begin(), streams.seconds.end(), 0.0) + rest_s;
+}
+
 SpentTime& SpentTime::operator+=(const SpentTime& other) {
-  compute_s += other.compute_s;
-  load_s += other.load_s;
-  store_s += other.store_s;
-  update_s += other.update_s;
+  for (const StreamInfo& info : kStreams) streams[info.kind] += other.streams[info.kind];
   rest_s += other.rest_s;
   return *this;
 }
@@ -67,14 +60,14 @@ SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double ste
     if (time.start_s > now) {
       waited_for(spent, plan, real_cause(plan, times, op)) += time.start_s - now;
     }
-    spent.compute_s += time.end_s - time.start_s;
+    spent.streams[StreamKind::Compute] += time.end_s - time.start_s;
     now = time.end_s;
   }
-  const double between_kernels_s = std::max(0.0, spent.compute_s - kernels_s);
-  spent.compute_s -= between_kernels_s;
+  const double between_kernels_s = std::max(0.0, spent.streams[StreamKind::Compute] - kernels_s);
+  spent.streams[StreamKind::Compute] -= between_kernels_s;
   spent.rest_s += between_kernels_s;
-  spent.store_s += std::max(0.0, stored - now);
-  spent.update_s += std::max(0.0, updated - std::max(stored, now));
+  spent.streams[StreamKind::Store] += std::max(0.0, stored - now);
+  spent.streams[StreamKind::Update] += std::max(0.0, updated - std::max(stored, now));
   spent.rest_s += std::max(0.0, step_s - std::max({now, stored, updated}));
   return spent;
 }
@@ -82,11 +75,13 @@ SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double ste
 std::string format_spent(const SpentTime& spent) {
   const double total = spent.total_s();
   const auto percent = [total](double seconds) { return total > 0 ? 100 * seconds / total : 0.0; };
-  return fmt::format(
-      "compute {:.1f} %, waiting for loads {:.1f} %, stores {:.1f} %, updates {:.1f} %, "
-      "rest {:.1f} %",
-      percent(spent.compute_s), percent(spent.load_s), percent(spent.store_s),
-      percent(spent.update_s), percent(spent.rest_s));
+  std::string text;
+  for (const StreamInfo& info : kStreams) {
+    const bool waits = info.kind != StreamKind::Compute;
+    text += fmt::format("{}{} {:.1f} %, {}", info.name, waits ? "s" : "",
+                        percent(spent.streams[info.kind]), waits ? "" : "waiting for ");
+  }
+  return text + fmt::format("rest {:.1f} %", percent(spent.rest_s));
 }
 
 }  // namespace ebb

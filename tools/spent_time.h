@@ -6,19 +6,20 @@
 #include <string>
 
 #include "scheduler/plan/plan.h"
+#include "scheduler/plan/simulate.h"
 #include "scheduler/plan/timeline.h"
 
 namespace ebb {
 
 /// Seconds. Their sum is the time of the steps.
 struct SpentTime {
-  double compute_s = 0;  ///< kernels run, including device updates
-  double load_s = 0;     ///< kernels wait for a load
-  double store_s = 0;    ///< kernels or the end of the step wait for a store
-  double update_s = 0;   ///< as store_s, for the optimizer on the host or the norm before it
-  double rest_s = 0;     ///< the program submits kernels, or begins or ends the step
+  /// Compute: kernels run, including device updates. Load: kernels wait for a load. Store, Update:
+  /// kernels or the end of the step wait for a store, or for the optimizer on the host or the norm
+  /// before it.
+  StreamTimes streams = {};
+  double rest_s = 0;  ///< the program submits kernels, or begins or ends the step
 
-  double total_s() const { return compute_s + load_s + store_s + update_s + rest_s; }
+  double total_s() const;
   SpentTime& operator+=(const SpentTime& other);
 };
 

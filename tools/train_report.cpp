@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "device/errors.h"
+#include "device/planes.h"
 #include "scheduler/search/choose.h"
 #include "system/cores.h"
 #include "system/thread_team.h"
@@ -76,16 +77,18 @@ std::string evaluation_line(const TrainSetup& setup) {
 
 std::string left_to_next_step(const Plan& plan) {
   std::string text;
-  if (!plan.deferred.empty()) text += fmt::format("; defers {} updates", plan.deferred.size());
-  if (!plan.speculated.empty()) {
-    text += fmt::format(", of which {} are speculative,", plan.speculated.size());
+  if (const uint32_t num = plan.count(&ChunkRecord::is_deferred); num > 0) {
+    text += fmt::format("; defers {} updates", num);
   }
-  if (!plan.resident_at_end.empty()) {
+  if (const uint32_t num = plan.count(&ChunkRecord::is_speculative); num > 0) {
+    text += fmt::format(", of which {} are speculative,", num);
+  }
+  if (const uint32_t num = plan.count(&ChunkRecord::ends_on_device); num > 0) {
     text += fmt::format("{} the weights of {} chunks", text.empty() ? "; keeps" : " and keeps",
-                        plan.resident_at_end.size());
+                        num);
   }
-  if (!plan.device_updates.empty()) {
-    text += fmt::format(", with the optimizer state of {},", plan.device_updates.size());
+  if (const uint32_t num = plan.count(&ChunkRecord::is_on_device); num > 0) {
+    text += fmt::format(", with the optimizer state of {},", num);
   }
   return text.empty() ? text : text + " until the next step";
 }
@@ -153,7 +156,7 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
   lines.push_back(named("data", data_line(options, setup)));
   if (setup.eval_data) lines.push_back(named("eval", evaluation_line(setup)));
   for (const std::string& notice : setup.notices) lines.push_back(named("", notice));
-  const bool vertical = setup.prepared.options.micro_batch_order == MicroBatchOrder::Vertical;
+  const bool vertical = setup.prepared.schedule.micro_batch_order == MicroBatchOrder::Vertical;
   lines.push_back(named(
       "step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
@@ -194,10 +197,11 @@ std::string tier_text(const Ledger& ledger, Tier tier) {
 std::string plan_text(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const Candidate& c = p.candidates[p.chosen];
+  const Schedule& s = c.schedule;
   std::string text = fmt::format("{}: {} order, recompute {}, activations on {}, updates {}",
-                                 chosen_text(p), name_of(c.order), name_of(c.recompute),
-                                 c.activations == ActivationPlacement::Device ? "device" : "host",
-                                 name_of(c.update));
+                                 chosen_text(p), name_of(s.micro_batch_order), name_of(s.recompute),
+                                 s.activations == ActivationPlacement::Device ? "device" : "host",
+                                 name_of(s.update));
   if (c.seconds > 0) {
     text += fmt::format("; {:.4g} s a step predicted, {:.0f} tok/s, {:.0f} % of the bound by {}",
                         c.seconds, static_cast<double>(setup.shape.num_tokens()) / c.seconds,
@@ -259,7 +263,7 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.stored_bytes = r.stored_bytes;
   record.device_peak_bytes = context.device_peak_bytes;
   record.host_bytes = setup.prepared.ledger.total(Tier::Host);
-  if (!setup.prepared.plan.speculated.empty()) {
+  if (setup.prepared.plan.count(&ChunkRecord::is_speculative) > 0) {
     record.speculated_chunks = r.speculated_chunks;
     record.rolled_back_chunks = r.rolled_back_chunks;
   }

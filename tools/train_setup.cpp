@@ -11,6 +11,7 @@
 #include "system/cores.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"
+#include "tools/option_flags.h"
 
 namespace ebb {
 namespace {
@@ -62,7 +63,7 @@ LearningRate learning_rate(const TrainOptions& options, uint64_t num_steps) {
                           ? static_cast<uint64_t>(std::ceil(ratio * static_cast<double>(num_steps)))
                           : options.warmup_steps.value_or(0),
       .num_steps = num_steps,
-      .shape = options.schedule};
+      .shape = options.lr_schedule};
 }
 
 /// Micro-batches of an evaluation, at most as many as the data fills.
@@ -145,11 +146,11 @@ void plan_run(const TrainOptions& options, TrainSetup& setup) {
 
 std::string why_no_cuda() {
   const CudaProbe probe = probe_cuda();
-  if (probe.devices.empty()) return probe.note;
+  if (probe.devices.empty()) return with_flags(probe.note);
   try {
     create_device({.kind = DeviceKind::Cuda, .attention = AttentionKernels::Ebb});
   } catch (const ConfigError& error) {
-    return error.what();
+    return with_flags(error.what());
   }
   return {};
 }
@@ -218,12 +219,9 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
   return {.dtype = options.dtype,
           .gradient_dtype = options.gradient_dtype,
           .chunk_bytes = options.chunk_size,
-          .recompute = options.recompute,
-          .activations = options.activations,
-          .micro_batch_order = options.micro_batch_order,
           .gradient_accumulation = static_cast<uint32_t>(shape.num_batches),
           .evaluation_batches = evaluation_batches,
-          .update = options.update,
+          .schedule = options.schedule,
           .adam = {.beta1 = options.beta1,
                    .beta2 = options.beta2,
                    .epsilon = options.epsilon,

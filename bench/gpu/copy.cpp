@@ -82,10 +82,8 @@ class Adam {
         team_(num_usable_cores()) {}
 
   void pass() {
-    const Planes planes{.weight = reinterpret_cast<std::byte*>(weight_.data()),
-                        .low = low_.data(),
-                        .momentum = momentum_.data(),
-                        .variance = variance_.data(),
+    const auto bytes = [](auto& plane) { return reinterpret_cast<std::byte*>(plane.data()); };
+    const Planes planes{.planes = {bytes(weight_), bytes(low_), bytes(momentum_), bytes(variance_)},
                         .gradient = reinterpret_cast<const std::byte*>(gradient_.data()),
                         .weight_dtype = DType::BF16,
                         .gradient_dtype = DType::BF16};

@@ -105,12 +105,14 @@ class MemoryKernels {
       kernels_.submit(gpu_.compute(), RoundGradient{gradient, sums, {}, partials});
     });
     check_close(gpu_.read(gradient, kPlace, 1)[0], Gpu::value(kPlace), 0, "a finished gradient");
-    const Tensor low = gpu_.make_empty(DType::BF16, {n_ * c_});
-    AdamWUpdate update{.weight = {x_.data, DType::BF16, {n_ * c_}},
-                       .low = reinterpret_cast<int16_t*>(low.data),
-                       .momentum = gpu_.make_empty(DType::F32, {n_ * c_}),
-                       .variance = gpu_.make_empty(DType::F32, {n_ * c_}),
-                       .gradient = gradient};
+    const Tensor weight{x_.data, DType::BF16, {n_ * c_}};
+    const Tensor low = gpu_.make_empty(DType::I16, {n_ * c_});
+    const Tensor momentum = gpu_.make_empty(DType::F32, {n_ * c_});
+    const Tensor variance = gpu_.make_empty(DType::F32, {n_ * c_});
+    const Planes planes{.planes = {weight.data, low.data, momentum.data, variance.data},
+                        .gradient = gradient.data,
+                        .weight_dtype = DType::BF16,
+                        .gradient_dtype = DType::BF16};
     const Buffer coefficients =
         gpu_.device().allocate(MemoryKind::Pinned, sizeof(AdamWCoefficients), "coefficients");
     auto* const constants = reinterpret_cast<AdamWCoefficients*>(coefficients.data());
@@ -125,10 +127,11 @@ class MemoryKernels {
                   .v_correction = 1,
                   .epsilon = 1e-8f};
     measure("AdamW", update_bytes_per_parameter(DType::BF16, DType::BF16),
-            [&] { kernels_.submit(gpu_.compute(), update); });
-    check_close(gpu_.read(update.momentum, kPlace, 1)[0], Gpu::value(kPlace), 0, "a momentum");
-    check_close(gpu_.read(update.weight, kPlace, 1)[0], Gpu::value(kPlace), 0,
-                "a weight at a rate of 0");
+            [&] {
+              kernels_.submit(gpu_.compute(), AdamWUpdate{planes, n_ * c_, constants});
+            });
+    check_close(gpu_.read(momentum, kPlace, 1)[0], Gpu::value(kPlace), 0, "a momentum");
+    check_close(gpu_.read(weight, kPlace, 1)[0], Gpu::value(kPlace), 0, "a weight at a rate of 0");
   }
 
  private:

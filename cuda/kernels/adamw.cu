@@ -2,39 +2,31 @@
 // those of cpu_adam/.
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/gpu_launch.h"
+#include "device/adamw_planes.h"
 #include "device/split_master.h"
 
 namespace ebb::cuda {
 namespace {
 
-struct FloatMaster {
-  float* at;
-  __device__ float load(int64_t i) const { return at[i]; }
-  __device__ void store(int64_t i, float x) const { at[i] = x; }
-};
+// The fp32 master of element i, loaded from the planes that hold it and stored to them.
 
-struct HalvedMaster {
-  uint16_t* weight;
-  int16_t* low;
-  __device__ float load(int64_t i) const {
-    return std::bit_cast<float>(join_master({weight[i], low[i]}));
-  }
-  __device__ void store(int64_t i, float x) const {
-    const SplitMaster split = split_master(std::bit_cast<uint32_t>(x));
-    weight[i] = split.weight;
-    low[i] = split.low;
-  }
-};
+__device__ float load_master(const float* weight, const int16_t*, int64_t i) { return weight[i]; }
+__device__ void store_master(float x, float* weight, int16_t*, int64_t i) { weight[i] = x; }
 
-struct WholeMaster {
-  F16* weight;
-  float* at;
-  __device__ float load(int64_t i) const { return at[i]; }
-  __device__ void store(int64_t i, float x) const {
-    at[i] = x;
-    weight[i] = F16(x);
-  }
-};
+__device__ float load_master(const BF16* weight, const int16_t* low, int64_t i) {
+  return std::bit_cast<float>(join_master({weight[i].bits, low[i]}));
+}
+__device__ void store_master(float x, BF16* weight, int16_t* low, int64_t i) {
+  const SplitMaster split = split_master(std::bit_cast<uint32_t>(x));
+  weight[i].bits = split.weight;
+  low[i] = split.low;
+}
+
+__device__ float load_master(const F16*, const float* master, int64_t i) { return master[i]; }
+__device__ void store_master(float x, F16* weight, float* master, int64_t i) {
+  master[i] = x;
+  weight[i] = F16(x);
+}
 
 /// The coefficients are in host memory, because they depend on the gradient norm, which the host
 /// computes late. Each block reads them over the bus once, for this number of elements of each
@@ -42,10 +34,9 @@ struct WholeMaster {
 constexpr int kUpdatesAThread = 8;
 
 /// The order of operations is that of cpu_adam/adamw.h.
-template <class Master, class Gradient>
+template <class Weight, class Gradient>
 __global__ void __launch_bounds__(kElementThreads)
-    update(Master master, float* momentum, float* variance, const Gradient* gradient, int64_t n,
-           const AdamWCoefficients* coefficients) {
+    update(AdamWView<Weight, Gradient> at, int64_t n, const AdamWCoefficients* coefficients) {
   const AdamWCoefficients c = *coefficients;
   if (c.skip != 0) return;
   const int64_t first =
@@ -53,26 +44,16 @@ __global__ void __launch_bounds__(kElementThreads)
   for (int j = 0; j < kUpdatesAThread; ++j) {
     const int64_t i = first + j * kElementThreads;
     if (i >= n) return;
-    const float g = to_float(gradient[i]) * c.gradient_scale;
-    const float m = c.beta1 * momentum[i] + c.one_minus_beta1 * g;
-    const float v = c.beta2 * variance[i] + (c.one_minus_beta2 * g) * g;
-    momentum[i] = m;
-    variance[i] = v;
-    const float p = master.load(i);
+    const float g = to_float(at.gradient[i]) * c.gradient_scale;
+    const float m = c.beta1 * at.momentum[i] + c.one_minus_beta1 * g;
+    const float v = c.beta2 * at.variance[i] + (c.one_minus_beta2 * g) * g;
+    at.momentum[i] = m;
+    at.variance[i] = v;
+    const float p = load_master(at.weight, at.remainder, i);
     const float denominator = __fsqrt_rn(v) * c.v_correction + c.epsilon;
-    master.store(i, p - (c.decay_rate * p + c.step_size * __fdiv_rn(m, denominator)));
+    store_master(p - (c.decay_rate * p + c.step_size * __fdiv_rn(m, denominator)), at.weight,
+                 at.remainder, i);
   }
-}
-
-template <class Master>
-void launch_update(cudaStream_t stream, const AdamWUpdate& f, const Master& master) {
-  const int64_t n = f.weight.num_elements();
-  with_float_type(f.gradient.dtype, [&](auto zero) {
-    using Gradient = decltype(zero);
-    launch("adamw", stream, blocks_for(n, kElementThreads * kUpdatesAThread), kElementThreads, 0,
-           update<Master, Gradient>, master, f.momentum.as<float>(), f.variance.as<float>(),
-           f.gradient.as<Gradient>(), n, f.coefficients);
-  });
 }
 
 }  // namespace
@@ -83,13 +64,12 @@ namespace ebb {
 using namespace cuda;
 
 void AdamWUpdate::run(const GpuLaunch& gpu) const {
-  if (weight.dtype == DType::F32) {
-    return launch_update(gpu.stream, *this, FloatMaster{weight.as<float>()});
-  }
-  if (weight.dtype == DType::F16) {
-    return launch_update(gpu.stream, *this, WholeMaster{weight.as<F16>(), master});
-  }
-  launch_update(gpu.stream, *this, HalvedMaster{reinterpret_cast<uint16_t*>(weight.data), low});
+  with_float_type(planes.weight_dtype, [&]<class W>(W) {
+    with_float_type(planes.gradient_dtype, [&]<class G>(G) {
+      launch("adamw", gpu.stream, blocks_for(n, kElementThreads * kUpdatesAThread), kElementThreads,
+             0, update<W, G>, adamw_view<W, G>(planes), n, coefficients);
+    });
+  });
 }
 
 }  // namespace ebb

@@ -15,13 +15,13 @@ CublasLibrary::CublasLibrary() {
   if (library == nullptr) {
     throw ConfigError("cannot load " + name + ", which comes with the CUDA toolkit (or NVIDIA's " +
                       "package nvidia-cublas); add its folder to LD_LIBRARY_PATH, or use " +
-                      "--device host");
+                      "`device` host");
   }
   const auto find = [library]<class Call>(Call& call, const char* symbol) {
     call = reinterpret_cast<Call>(dlsym(library, symbol));
     if (call != nullptr) return;
     throw ConfigError(std::string("this cuBLASLt has no ") + symbol + "; install that of CUDA " +
-                      std::to_string(CUBLAS_VER_MAJOR) + ", or use --device host");
+                      std::to_string(CUBLAS_VER_MAJOR) + ", or use `device` host");
   };
   find(Create, "cublasLtCreate");
   find(Destroy, "cublasLtDestroy");

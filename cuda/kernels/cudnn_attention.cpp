@@ -102,7 +102,7 @@ class CudnnAttentionLibrary final : public AttentionLibrary {
     try {
       check_cudnn(cudnn_, cudnn_.Create(&handle), "starting");
     } catch (const DeviceError& error) {
-      throw ConfigError(std::string(error.what()) + "; use --attention ebb");
+      throw ConfigError(std::string(error.what()) + "; use `attention` ebb");
     }
     return handle;
   }

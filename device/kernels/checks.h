@@ -7,10 +7,6 @@
 
 namespace ebb {
 
-constexpr bool is_float(DType type) {
-  return type == DType::F32 || type == DType::BF16 || type == DType::F16;
-}
-
 inline double count(const Tensor& t) { return static_cast<double>(t.num_elements()); }
 
 /// The bytes of all tensors: the memory traffic of a kernel that accesses each tensor once.

@@ -32,20 +32,14 @@ Cost SquaredNormPieces::check() const {
 }
 
 Cost AdamWUpdate::check() const {
-  const int64_t n = weight.num_elements();
-  const DType type = weight.dtype;
-  EBB_CHECK(is_float(type), "adamw: weights fp32, bf16 or fp16");
-  EBB_CHECK(is_vector(weight, weight.dtype, n) && is_vector(momentum, DType::F32, n) &&
-                is_vector(variance, DType::F32, n) && is_vector(gradient, gradient.dtype, n) &&
-                (low != nullptr) == (type == DType::BF16) &&
-                (master != nullptr) == (type == DType::F16) && coefficients != nullptr,
-            "adamw: weight, momentum, variance, gradient (n), low halves of bf16 weights, masters "
-            "of fp16 weights");
-  const double bytes =
-      (type == DType::F16 ? 26 : 24) + static_cast<double>(size_of(gradient.dtype));
-  return {.flops = 14 * static_cast<double>(n),
-          .bytes = bytes * static_cast<double>(n),
-          .name = "adamw"};
+  check_planes(planes, all_planes(planes.weight_dtype));
+  EBB_CHECK(is_float(planes.gradient_dtype) && planes.gradient && coefficients && n >= 0,
+            "adamw: gradient fp32, bf16 or fp16, coefficients");
+  const auto elements = static_cast<double>(n);
+  return {
+      .flops = 14 * elements,
+      .bytes = update_bytes_per_parameter(planes.weight_dtype, planes.gradient_dtype) * elements,
+      .name = "adamw"};
 }
 
 }  // namespace ebb

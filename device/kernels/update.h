@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/kernels/launch.h"
+#include "device/planes.h"
 
 namespace ebb {
 
@@ -29,11 +30,8 @@ struct SquaredNormPieces {
 /// An AdamW update of n elements of each plane, all on the device. The results have the same bits
 /// as those of cpu_adam/.
 struct AdamWUpdate {
-  Tensor weight = {};       ///< fp32, bf16 or fp16
-  int16_t* low = nullptr;   ///< for bf16 weights: the low half
-  float* master = nullptr;  ///< for fp16 weights: the fp32 masters; weights are rounded masters
-  Tensor momentum = {}, variance = {};              ///< fp32
-  Tensor gradient = {};                             ///< fp32, bf16 or fp16
+  Planes planes = {};
+  int64_t n = 0;
   const AdamWCoefficients* coefficients = nullptr;  ///< in pinned memory, read by the kernel
 
   Cost check() const;

@@ -113,8 +113,9 @@ double loss_of(const ebb::Trainer& trainer, const ebb::MicroBatch& batch, size_t
 
 int train() {
   const Classifier model;
-  const ebb::TrainerOptions options{
-      .dtype = ebb::DType::F32, .chunk_bytes = 256 << 10, .recompute = ebb::Recompute::Layer};
+  const ebb::TrainerOptions options{.dtype = ebb::DType::F32,
+                                    .chunk_bytes = 256 << 10,
+                                    .schedule = {.recompute = ebb::kRecomputeEach}};
   const size_t budget = 8 << 20;
 
   const ebb::Preparation prepared = ebb::prepare(model, options, {.device_memory = budget});

@@ -299,10 +299,9 @@ ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_
 }
 
 ChunkTrace with_updates(const ChunkTrace& plain, const Layout& layout,
-                        const DeviceUpdates& updates) {
+                        std::span<const ChunkRecord> chunks) {
   ChunkTrace chunk_trace = plain;
   chunk_trace.items.clear();
-  chunk_trace.items.reserve(plain.items.size() + updates.chunks.size());
   const auto add_update = [&](uint32_t chunk) {
     const ElementRange elements{chunk * layout.chunk_elements(), layout.chunk_elements(chunk)};
     ChunkTraceItem update{.updated_chunk = chunk,
@@ -315,15 +314,16 @@ ChunkTrace with_updates(const ChunkTrace& plain, const Layout& layout,
     update.num_uses = static_cast<uint32_t>(chunk_trace.uses.size()) - update.first_use;
     chunk_trace.items.push_back(update);
   };
-  std::vector<bool> is_updated(layout.num_chunks(), false);
-  for (const uint32_t c : updates.chunks) is_updated[c] = true;
+  const auto is_updated = [&](uint32_t c, UpdateTime time) {
+    return chunks[c].is_on_device() && chunks[c].update == time;
+  };
   for (const ChunkTraceItem& item : plain.items) {
     chunk_trace.items.push_back(item);
-    const bool updates_now = !updates.at_end && item.is_round() && is_updated[item.rounded_chunk];
+    const bool updates_now = item.is_round() && is_updated(item.rounded_chunk, UpdateTime::Early);
     if (updates_now) add_update(item.rounded_chunk);
   }
-  if (updates.at_end) {
-    for (const uint32_t c : updates.chunks) add_update(c);
+  for (uint32_t c = 0; c < chunks.size(); ++c) {
+    if (is_updated(c, UpdateTime::AfterNorm)) add_update(c);
   }
   index_needs(chunk_trace);
   return chunk_trace;

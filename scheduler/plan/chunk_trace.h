@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "chunk/chunk_record.h"
 #include "chunk/layout.h"
 #include "scheduler/plan/trace.h"
 
@@ -45,12 +46,6 @@ struct ChunkTraceItem {
   bool is_update() const { return updated_chunk != UINT32_MAX; }
 };
 
-/// Parameter chunks that the device updates: each when its gradient is rounded, or all at the end.
-struct DeviceUpdates {
-  std::vector<uint32_t> chunks = {};
-  bool at_end = false;
-};
-
 /// An item that needs a chunk on the device: it uses the chunk, or the chunk begins or is needed.
 struct Need {
   uint32_t item = 0, chunk = 0;
@@ -82,9 +77,10 @@ struct ChunkTrace {
 /// Without device updates. `with_gradients` false: an evaluation, in which nothing is rounded.
 ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_gradients);
 
-/// The same with device updates. REQUIRES: each of their chunks is rounded.
+/// The same with an update of each chunk that is stored on the device: after the item that rounds
+/// its gradient, or at the end if it waits for the norm. REQUIRES: each of these chunks is rounded.
 ChunkTrace with_updates(const ChunkTrace& plain, const Layout& layout,
-                        const DeviceUpdates& updates);
+                        std::span<const ChunkRecord> chunks);
 
 /// The largest number of chunks that are between their first and their last item at a time.
 uint32_t peak_of_chunks(const ChunkTrace& chunk_trace);

@@ -26,22 +26,17 @@ void Emitter::emit_drop(StreamKind stream, uint32_t chunk, uint32_t block, uint3
 }
 
 void Emitter::emit_assignment(const Assignment& assignment) {
-  const StreamKind stream = assignment.copy ? StreamKind::Load : StreamKind::Compute;
+  const ChunkId id = chunk_trace_.chunk_id(assignment.chunk);
+  const Op move =
+      make_move(id, assignment.copy ? Tier::Host : Tier::None, Tier::Device, assignment.block);
   if (assignment.victim != kNone) {
-    emit_drop(stream, assignment.victim, assignment.block, assignment.victim_item,
+    emit_drop(move.stream, assignment.victim, assignment.block, assignment.victim_item,
               assignment.victim_store);
   }
-  const ChunkId id = chunk_trace_.chunk_id(assignment.chunk);
   const uint32_t left = last_drop_[assignment.chunk];
-  const bool left_there = left != kNone && plan_.ops[left].stream != stream;
+  const bool left_there = left != kNone && plan_.ops[left].stream != move.stream;
   const uint32_t index =
-      emit({.kind = OpKind::Move,
-            .stream = stream,
-            .from = assignment.copy ? Tier::Host : Tier::None,
-            .to = Tier::Device,
-            .chunk = id,
-            .block = assignment.block},
-           {store_op(assignment.own_store), update_before(id), left_there ? left : kNone});
+      emit(move, {store_op(assignment.own_store), update_before(id), left_there ? left : kNone});
   if (!assignment.copy) return;
   pending_load_[assignment.chunk] = index;
   plan_.loaded_bytes += layout_.used_bytes(id);
@@ -72,7 +67,7 @@ void Emitter::emit_item(uint32_t i) {
   for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Needed)) wait_for(c);
   for (const ChunkUse& use : chunk_trace_.uses_of(item)) wait_for(use.chunk);
   op_of_item_[i] = index;
-  const bool stays = item.is_round() && gradient_buffer_of_chunk_[item.rounded_chunk] == kNone;
+  const bool stays = item.is_round() && plan_.chunks[item.rounded_chunk].is_on_device();
   if (stays) emit_store_partial_norms(item.rounded_chunk, index);
 }
 
@@ -84,33 +79,19 @@ void Emitter::emit_store_partial_norms(uint32_t c, uint32_t finish) {
                               {finish});
 }
 
-void Emitter::emit_update(uint32_t c, uint32_t wait) {
-  const uint32_t slot = gradient_buffer_of_chunk_[c];
-  last_update_[c] = last_update_of_buffer_[slot] = emit({.kind = OpKind::Update,
-                                                         .stream = StreamKind::Update,
-                                                         .chunk = {Space::Weights, c},
-                                                         .gradient_buffer = slot},
-                                                        {wait});
-}
-
-void Emitter::emit_deferred_updates() {
-  for (const DeferredUpdate& left : plan_.deferred) {
-    const Op update{.kind = OpKind::Update,
-                    .stream = StreamKind::Update,
-                    .chunk = {Space::Weights, left.chunk},
-                    .gradient_buffer = left.gradient_buffer,
-                    .deferred = true};
-    last_update_[left.chunk] = last_update_of_buffer_[left.gradient_buffer] = emit(update, {});
-  }
+void Emitter::emit_update(uint32_t c, uint32_t wait, bool deferred) {
+  const uint32_t buffer = plan_.chunks[c].gradient_buffer;
+  last_update_[c] = last_update_of_buffer_[buffer] = emit({.kind = OpKind::Update,
+                                                           .stream = StreamKind::Update,
+                                                           .chunk = {Space::Weights, c},
+                                                           .gradient_buffer = buffer,
+                                                           .deferred = deferred},
+                                                          {wait});
 }
 
 void Emitter::emit_store(Store& store) {
   const ChunkId id = chunk_trace_.chunk_id(store.chunk);
-  Op op{.kind = OpKind::Move,
-        .stream = StreamKind::Store,
-        .from = Tier::Device,
-        .to = Tier::Host,
-        .chunk = id};
+  Op op = make_move(id, Tier::Device, Tier::Host);
   plan_.stored_bytes += layout_.used_bytes(id);
   if (id.space != Space::Gradients) {
     store.op = emit(op, {item_op(store.after_item)});
@@ -118,16 +99,15 @@ void Emitter::emit_store(Store& store) {
   }
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
   const uint32_t c = id.index / parts;
-  if (parts_stored_[c] == 0) finished_.push_back(c);
-  op.gradient_buffer = gradient_buffer_of_chunk_[c];
+  const ChunkRecord& chunk = plan_.chunks[c];
+  op.gradient_buffer = chunk.gradient_buffer;
   store.op = emit(op, {item_op(store.after_item), last_update_of_buffer_[op.gradient_buffer]});
   last_gradient_store_ = store.op;
   const uint32_t num_parts =
       std::min<uint32_t>(parts, layout_.num_chunks(Space::Gradients) - c * parts);
-  const bool now = !options_.update_after_norm && last_update_[c] == kNone;
   if (++parts_stored_[c] < num_parts) return;
-  if (now) emit_update(c, store.op);
-  if (std::ranges::binary_search(plan_.speculated, c)) {
+  if (chunk.update == UpdateTime::Early) emit_update(c, store.op);
+  if (chunk.is_speculative()) {
     emit({.kind = OpKind::Speculate,
           .stream = StreamKind::Update,
           .chunk = {Space::Weights, c},
@@ -151,9 +131,10 @@ void Emitter::emit_norm() {
 void Emitter::emit_end() {
   if (options_.update) {
     emit_norm();
-    if (options_.update_after_norm && !options_.defer_updates) {
-      std::sort(finished_.begin(), finished_.end());
-      for (uint32_t c : finished_) emit_update(c, norm_);
+    for (uint32_t c = 0; c < plan_.chunks.size(); ++c) {
+      const ChunkRecord& chunk = plan_.chunks[c];
+      const bool is_left = chunk.update == UpdateTime::AfterNorm && !chunk.is_on_device();
+      if (is_left) emit_update(c, norm_);
     }
   }
   for (uint32_t b = 0; b < residency_.blocks().size(); ++b) {
@@ -200,7 +181,9 @@ void Emitter::run() {
   last_update_.assign(layout_.num_chunks(), kNone);
   last_update_of_buffer_.assign(std::max(plan_.gradient_buffers, layout_.num_chunks()), kNone);
 
-  emit_deferred_updates();
+  for (const uint32_t c : plan_.chunks_that(&ChunkRecord::is_deferred)) {
+    emit_update(c, kNone, true);
+  }
   emit_assignments_after(kStart);
   for (uint32_t i = 0; i < chunk_trace_.items.size(); ++i) {
     emit_item(i);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <initializer_list>
-#include <utility>
 #include <vector>
 
 #include "scheduler/plan/chunk_trace.h"
@@ -15,13 +14,12 @@ namespace ebb {
 class Emitter {
  public:
   Emitter(const ChunkTrace& chunk_trace, const Layout& layout, const PlanOptions& options,
-          Residency& residency, std::vector<uint32_t> gradient_buffers, Plan& plan)
+          Residency& residency, Plan& plan)
       : chunk_trace_(chunk_trace),
         layout_(layout),
         options_(options),
         residency_(residency),
-        plan_(plan),
-        gradient_buffer_of_chunk_(std::move(gradient_buffers)) {}
+        plan_(plan) {}
   void run();
 
  private:
@@ -34,8 +32,7 @@ class Emitter {
   void emit_assignment(const Assignment& assignment);
   void emit_drop(StreamKind stream, uint32_t chunk, uint32_t block, uint32_t last_item,
                  uint32_t store);
-  void emit_update(uint32_t parameter_chunk, uint32_t wait);
-  void emit_deferred_updates();
+  void emit_update(uint32_t parameter_chunk, uint32_t wait, bool deferred = false);
   void emit_store_partial_norms(uint32_t parameter_chunk, uint32_t finish);
   void emit_norm();
   void emit_end();
@@ -61,11 +58,9 @@ class Emitter {
   size_t next_assignment_ = 0;
   std::vector<uint32_t> store_order_;  // stores by after_item
   size_t next_store_ = 0;
-  std::vector<uint32_t> gradient_buffer_of_chunk_;  // [parameter chunk]
   std::vector<uint32_t> last_update_of_buffer_;
   std::vector<uint32_t>
       last_update_;                 // [parameter chunk] its deferred update, or that of this step
-  std::vector<uint32_t> finished_;  // parameter chunks, in order
   std::vector<uint32_t> parts_stored_;  // [parameter chunk] gradient chunks stored
   uint32_t last_gradient_store_ = kNone;
   uint32_t norm_ = kNone;

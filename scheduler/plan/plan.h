@@ -37,9 +37,11 @@
 #include <string>
 #include <vector>
 
-#include "chunk/chunk_table.h"
+#include "chunk/chunk_record.h"
 #include "chunk/layout.h"
 #include "chunk/ledger.h"
+#include "device/planes.h"
+#include "device/stream.h"
 #include "scheduler/plan/trace.h"
 
 namespace ebb {
@@ -58,13 +60,13 @@ enum class OpKind : uint8_t {
 };
 std::string_view name_of(OpKind kind);
 
-inline constexpr uint32_t kNone = UINT32_MAX;
-
 struct Op {
   OpKind kind = OpKind::Call;
   StreamKind stream = StreamKind::Compute;
   Tier from = Tier::None;  ///< Move
   Tier to = Tier::None;    ///< Move
+  /// Move of a parameter chunk: the plane (an index of state_planes()). Other spaces have one.
+  uint8_t plane = kWeightPlane;
   ChunkId chunk = {};      ///< Move, Drop: any chunk; others: the parameter chunk (Space::Weights)
   uint32_t call = kNone;   ///< Call
   uint32_t block = kNone;  ///< Move to the device, and Drop
@@ -74,6 +76,26 @@ struct Op {
   uint32_t first_wait = 0;  ///< in Plan::waits
   uint32_t num_waits = 0;
 };
+
+/// What a Move between two tiers is called, and the stream on which it runs.
+struct MoveInfo {
+  Tier from;
+  Tier to;
+  std::string_view name;
+  StreamKind stream;
+};
+/// All moves that exist. A further tier adds rows.
+inline constexpr MoveInfo kMoves[] = {
+    {Tier::None, Tier::Device, "allocate", StreamKind::Compute},
+    {Tier::Host, Tier::Device, "load", StreamKind::Load},
+    {Tier::Device, Tier::Host, "store", StreamKind::Store},
+};
+/// The row of a move; null if the move does not exist.
+const MoveInfo* find_move(Tier from, Tier to);
+/// A Move of the chunk on its stream. REQUIRES: the move exists.
+Op make_move(ChunkId chunk, Tier from, Tier to, uint32_t block = kNone);
+/// The name of a move ("load"), or the name of the kind.
+std::string_view name_of(const Op& op);
 
 /// The share of the updates that is deferred without clipping. The forward is a third of a step's
 /// compute but has half of its loads, so with this share the optimizer is as busy during the
@@ -100,39 +122,32 @@ struct PlanOptions {
   /// updates wait for the norm. In an evaluation they stay all the time, also until the next one.
   uint32_t resident_chunks = 0;
   uint32_t device_updates = 0;  ///< at most this many chunks are updated on the device
-  /// For an evaluation: the chunks whose planes are on the device, ascending.
-  std::vector<uint32_t> device_chunks = {};
+  /// For an evaluation: the records of the step, which say whose planes are on the device. Empty:
+  /// all planes are in host memory.
+  std::vector<ChunkRecord> chunks_of_step = {};
   bool least_traffic = false;  ///< do not protect chunks: fewer moves, but loads start later
 };
 
-/// An update that the next step makes.
-struct DeferredUpdate {
-  uint32_t chunk = 0;
-  uint32_t gradient_buffer = 0;
-};
-
-/// A chunk of weights that is on the device between steps.
-struct ResidentChunk {
-  uint32_t chunk = 0;
-  uint32_t block = 0;
-};
-
 struct Plan {
-  std::vector<Op> ops;
-  std::vector<uint32_t> waits;  ///< indices of operations
+  std::vector<Op> ops = {};
+  std::vector<uint32_t> waits = {};  ///< indices of operations
   uint32_t num_blocks = 0;
+  std::vector<ChunkRecord> chunks = {};  ///< [parameter chunk] what the plan decides about it
   uint32_t gradient_buffers = 0;
   std::vector<uint32_t>
-      stored_sums;  ///< chunks of gradient sums that leave the device between uses, ascending
-  std::vector<uint32_t> stored_activations;  ///< arena chunks that leave while idle, ascending
-  std::vector<DeferredUpdate> deferred;      ///< by chunk; the next step begins with these updates
-  std::vector<uint32_t> speculated;          ///< chunks with a speculative update, ascending
-  /// The same chunks at both ends, usually in other blocks.
-  std::vector<ResidentChunk> resident_at_start, resident_at_end;
-  std::vector<uint32_t> device_updates;  ///< resident chunks that the device updates, ascending
-  size_t loaded_bytes = 0;               ///< of chunks only, as the next field
+      stored_sums = {};  ///< chunks of gradient sums that leave the device between uses, ascending
+  std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending
+  size_t loaded_bytes = 0;                   ///< of chunks only, as the next field
   size_t stored_bytes = 0;
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once
+
+  /// The number of chunks of which this is true, for example count(&ChunkRecord::is_deferred).
+  uint32_t count(bool (ChunkRecord::*is)() const) const;
+  /// These chunks, ascending.
+  std::vector<uint32_t> chunks_that(bool (ChunkRecord::*are)() const) const;
+  /// The chunks that have a block when the plan begins (&ChunkRecord::first_block), or when it ends
+  /// (&ChunkRecord::last_block), by block.
+  std::vector<uint32_t> chunks_by(uint32_t ChunkRecord::*block) const;
 
   std::span<const uint32_t> waits_of(const Op& op) const {
     return std::span(waits).subspan(op.first_wait, op.num_waits);

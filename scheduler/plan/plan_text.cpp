@@ -10,15 +10,19 @@ std::string_view name_of(OpKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+std::string_view name_of(const Op& op) {
+  const MoveInfo* const move = op.kind == OpKind::Move ? find_move(op.from, op.to) : nullptr;
+  return move != nullptr ? move->name : name_of(op.kind);
+}
+
 std::string to_string(const Plan& plan, const Trace& trace) {
   std::string text;
-  const auto list_residents = [&](std::string_view when,
-                                  const std::vector<ResidentChunk>& resident) {
-    for (const ResidentChunk& h : resident) {
-      text += fmt::format("{:>6} weights {} in block {}\n", when, h.chunk, h.block);
+  const auto list_residents = [&](std::string_view when, uint32_t ChunkRecord::*block) {
+    for (const uint32_t c : plan.chunks_by(block)) {
+      text += fmt::format("{:>6} weights {} in block {}\n", when, c, plan.chunks[c].*block);
     }
   };
-  list_residents("start", plan.resident_at_start);
+  list_residents("start", &ChunkRecord::first_block);
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     text += fmt::format("{:>6} {:<6}", i, name_of(op.kind));
@@ -34,7 +38,7 @@ std::string to_string(const Plan& plan, const Trace& trace) {
     for (uint32_t w : plan.waits_of(op)) text += fmt::format(" {}", w);
     text += '\n';
   }
-  list_residents("end", plan.resident_at_end);
+  list_residents("end", &ChunkRecord::last_block);
   return text;
 }
 

@@ -53,19 +53,16 @@ uint32_t FreedBlocks::take(size_t at) {
 }
 
 Residency::Residency(const ChunkTrace& chunk_trace, uint32_t num_blocks, uint32_t num_protected,
-                     std::vector<uint32_t> resident)
+                     std::span<const ChunkRecord> records)
     : chunk_trace_(chunk_trace),
       max_blocks_(num_blocks),
       num_protected_(num_protected),
       chunks_(chunk_trace.num_flat()),
-      residents_(std::move(resident)),
-      is_resident_(chunk_trace.num_flat(), false),
-      stays_(chunk_trace.num_flat(), false),
       candidates_(static_cast<uint32_t>(chunk_trace.needs.size())) {
   for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
     if (chunk_trace.items[i].is_round()) rounds_.push_back(i);
   }
-  allocate_weights();
+  allocate_weights(records);
 }
 
 uint32_t Residency::next_use(uint32_t chunk) const {
@@ -127,7 +124,7 @@ uint32_t Residency::evict(uint32_t item) {
         fmt::format("{} blocks are not enough for item {} of the chunk trace", max_blocks_, item));
   }
   Chunk& victim = chunks_[c];
-  num_evicted_residents += is_resident_[c] && victim.cursor == 0;
+  num_evicted_residents += victim.resident && victim.cursor == 0;
   uint32_t store = kNone;
   if (victim.dirty) {
     store = static_cast<uint32_t>(stores.size());
@@ -187,7 +184,8 @@ void Residency::after_use(uint32_t c, uint32_t item) {
   chunk.last_item = item;
   ++chunk.cursor;
   chunk.next_item = next_use(c);
-  if (stays_[c] && (chunk.next_item != kNone || chunk_trace_.chunk_id(c).space == Space::Weights)) {
+  if (chunk.stays &&
+      (chunk.next_item != kNone || chunk_trace_.chunk_id(c).space == Space::Weights)) {
     return;
   }
   if (chunk.next_item != kNone) {
@@ -195,7 +193,7 @@ void Residency::after_use(uint32_t c, uint32_t item) {
     return;
   }
   uint32_t store = kNone;
-  if (chunk_trace_.chunk_id(c).space == Space::Gradients && !stays_[c]) {
+  if (chunk_trace_.chunk_id(c).space == Space::Gradients && !chunk.stays) {
     store = static_cast<uint32_t>(stores.size());
     stores.push_back({c, item});
   }
@@ -235,30 +233,34 @@ void Residency::allocate(uint32_t c) {
   blocks_.push_back({.chunk = c, .busy = true});
 }
 
-void Residency::allocate_weights() {
+void Residency::allocate_weights(std::span<const ChunkRecord> records) {
+  const auto weights = [&](uint32_t c) { return chunk_trace_.flat_index({Space::Weights, c}); };
   for (const ChunkTraceItem& item : chunk_trace_.items) {
     if (!item.is_update()) continue;
-    for (const ChunkUse& use : chunk_trace_.uses_of(item)) stays_[use.chunk] = true;
-    allocate(chunk_trace_.flat_index({Space::Weights, item.updated_chunk}));
+    for (const ChunkUse& use : chunk_trace_.uses_of(item)) chunks_[use.chunk].stays = true;
+    allocate(weights(item.updated_chunk));
   }
-  const bool updates = std::ranges::any_of(chunk_trace_.items, &ChunkTraceItem::is_round);
-  for (const uint32_t c : residents_) {
+  for (const uint32_t i : rounds_) {
+    const uint32_t rounded = chunk_trace_.items[i].rounded_chunk, c = weights(rounded);
+    if (!records[rounded].is_resident || chunks_[c].stays) continue;
     allocate(c);
-    stays_[c] = !updates;
-    if (!updates) continue;
-    is_resident_[c] = true;
+    chunks_[c].resident = true;
     chunks_[c].next_item = next_use(c);
     may_leave(c);
   }
+  if (!rounds_.empty()) return;
+  for (uint32_t c = 0; c < records.size(); ++c) {
+    if (!records[c].is_resident) continue;
+    allocate(weights(c));
+    chunks_[weights(c)].stays = true;
+  }
 }
 
-std::vector<ResidentChunk> Residency::weights_here() const {
-  std::vector<ResidentChunk> here;
+void Residency::read_blocks(uint32_t ChunkRecord::*block, std::span<ChunkRecord> records) const {
+  for (ChunkRecord& record : records) record.*block = kNone;
   for (uint32_t b = 0; b < blocks_.size(); ++b) {
-    if (!blocks_[b].busy) continue;
-    here.push_back({chunk_trace_.chunk_id(blocks_[b].chunk).index, b});
+    if (blocks_[b].busy) records[chunk_trace_.chunk_id(blocks_[b].chunk).index].*block = b;
   }
-  return here;
 }
 
 /// The item after which the chunk that `item` rounds is probably stored and updated.
@@ -281,7 +283,7 @@ void Residency::return_residents() {
   for (const uint32_t i : rounds_) {
     const uint32_t c =
         chunk_trace_.flat_index({Space::Weights, chunk_trace_.items[i].rounded_chunk});
-    if (is_resident_[c]) assign(c, block_to_return_to(c), end(), after_rounds(i), true);
+    if (chunks_[c].resident) assign(c, block_to_return_to(c), end(), after_rounds(i), true);
   }
 }
 

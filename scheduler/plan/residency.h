@@ -4,8 +4,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <optional>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include "scheduler/plan/chunk_trace.h"
@@ -77,7 +76,7 @@ class Residency {
   /// there are enough blocks for every item in addition to those of resident chunks and device
   /// updates.
   Residency(const ChunkTrace& chunk_trace, uint32_t num_blocks, uint32_t num_protected,
-            std::vector<uint32_t> resident = {});
+            std::span<const ChunkRecord> records);
   void run();
 
   std::vector<Assignment> assignments;
@@ -95,8 +94,9 @@ class Residency {
     bool busy = false;
   };
   const std::vector<Block>& blocks() const { return blocks_; }
-  /// The resident chunks and their blocks: before run() those at the start, afterwards at the end.
-  std::vector<ResidentChunk> weights_here() const;
+  /// Stores the blocks of the resident chunks in `records`: before run() the blocks at the start,
+  /// afterwards those at the end.
+  void read_blocks(uint32_t ChunkRecord::*block, std::span<ChunkRecord> records) const;
 
  private:
   struct Chunk {
@@ -108,6 +108,8 @@ class Residency {
     uint32_t home_store = kNone;
     uint32_t replaced_by = kNone;  // the assignment that took its block
     bool dirty = false;            // host memory does not have its content
+    bool resident = false;         // weights that leave for their update and come back
+    bool stays = false;  // it keeps its block: weights to the end, others to the last use
   };
 
   uint32_t next_use(uint32_t chunk) const;
@@ -124,7 +126,7 @@ class Residency {
   void assign_block(uint32_t chunk, uint32_t item, Touch touch);
   void assign(uint32_t chunk, uint32_t block, uint32_t deadline, uint32_t not_before, bool copy);
   void allocate(uint32_t chunk);
-  void allocate_weights();
+  void allocate_weights(std::span<const ChunkRecord> records);
   FreedBlocks& freed(const Block& block) { return block.store == kNone ? free_ : stored_; }
   uint32_t after_rounds(uint32_t item) const;
   uint32_t end() const { return static_cast<uint32_t>(chunk_trace_.items.size()); }
@@ -141,9 +143,6 @@ class Residency {
   uint32_t num_protected_;
   std::vector<uint32_t> rounds_;  // items
   std::vector<Chunk> chunks_;
-  std::vector<uint32_t> residents_;
-  std::vector<bool> is_resident_;  // [chunk]
-  std::vector<bool> stays_;  // [chunk] keeps its block: weights to the end, others to the last use
   std::vector<Block> blocks_;
   struct Protected {
     uint32_t next_need;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/errors.h"
+#include "device/planes.h"
 
 namespace ebb {
 namespace {
@@ -44,7 +45,14 @@ constexpr double kLogBytes = 1.15;
 /// Assumes that clipping changes nothing: then a speculative update is committed in no time.
 bool is_done(const Op& op, const Plan& plan) {
   return op.kind == OpKind::Update && op.deferred &&
-         std::ranges::binary_search(plan.speculated, op.chunk.index);
+         plan.chunks[op.chunk.index].is_speculative();
+}
+
+/// The time of an operation that only moves bytes.
+double seconds_of(const Op& op, double bytes, const Machine& machine) {
+  const StreamInfo& stream = info_of(op.stream);
+  const double start_s = stream.start_s != nullptr ? machine.*stream.start_s : 0;
+  return time_of(bytes, machine.*stream.bytes_per_s) + start_s;
 }
 
 double duration_s(const Op& op, const Trace& trace, const Layout& layout, const Machine& machine) {
@@ -53,22 +61,18 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
       return seconds_of(trace.calls[op.call].cost, machine);
     }
     case OpKind::Round:
-      return time_of(finish_bytes(layout, op.chunk.index), machine.device_bytes_per_s) +
-             machine.kernel_s;
+      return seconds_of(op, finish_bytes(layout, op.chunk.index), machine);
     case OpKind::Speculate:
     case OpKind::Update: {
       const double log_bytes = op.kind == OpKind::Speculate ? kLogBytes : 0;
       const double bytes =
           static_cast<double>(layout.chunk_elements(op.chunk.index)) *
           (update_bytes_per_parameter(layout.weight_type(), layout.gradient_type()) + log_bytes);
-      if (op.stream == StreamKind::Update) return time_of(bytes, machine.update_bytes_per_s);
-      return time_of(bytes, machine.device_bytes_per_s) + machine.kernel_s;
+      return seconds_of(op, bytes, machine);
     }
     case OpKind::Move:
       if (op.from == Tier::None) return 0;
-      return time_of(
-          static_cast<double>(layout.used_bytes(op.chunk)),
-          op.stream == StreamKind::Load ? machine.load_bytes_per_s : machine.store_bytes_per_s);
+      return seconds_of(op, static_cast<double>(layout.used_bytes(op.chunk)), machine);
     case OpKind::StorePartialNorms:
     case OpKind::Norm:
     case OpKind::Drop:
@@ -82,7 +86,7 @@ bool is_copy(const Op& op) { return op.kind == OpKind::Move && op.from != Tier::
 /// The two parts of a clipped step: the forward up to the first backward, and the remainder.
 enum Part { kFirstForward, kRemainder };
 struct PartTimes {
-  double compute_s = 0, load_s = 0, store_s = 0;
+  StreamTimes busy = {};  // without updates, which both parts share
   double copied_bytes = 0;
 };
 
@@ -136,16 +140,17 @@ Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, doub
                     const Machine& machine) {
   const PartTimes& first = parts[kFirstForward];
   const PartTimes& remainder = parts[kRemainder];
-  const Named forward =
-      longest({{on_cores(first.compute_s, update_s, 0, machine), "compute, forward"},
-               {first.load_s, "load, forward"},
-               {update_on_cores(update_s, first.copied_bytes, machine), "update, forward"}});
-  const Named backward = longest({{remainder.compute_s, "compute, backward"},
-                                  {remainder.load_s - early_load_s, "load, backward"},
-                                  {remainder.store_s, "store, backward"}});
+  const Named forward = longest(
+      {{on_cores(first.busy[StreamKind::Compute], update_s, 0, machine), "compute, forward"},
+       {first.busy[StreamKind::Load], "load, forward"},
+       {update_on_cores(update_s, first.copied_bytes, machine), "update, forward"}});
+  const Named backward =
+      longest({{remainder.busy[StreamKind::Compute], "compute, backward"},
+               {remainder.busy[StreamKind::Load] - early_load_s, "load, backward"},
+               {remainder.busy[StreamKind::Store], "store, backward"}});
   const Named both{forward.seconds + backward.seconds,
                    forward.seconds > backward.seconds ? forward.name : backward.name};
-  return longest({both, {first.load_s + remainder.load_s, "load"}});
+  return longest({both, {first.busy[StreamKind::Load] + remainder.busy[StreamKind::Load], "load"}});
 }
 
 /// Runs the streams of a plan against a clock that jumps from one end of an operation to the next.
@@ -217,8 +222,9 @@ class Clockwork {
     const size_t num_done = num_done_;
     move_chunks();
     start_load();
-    for (const StreamKind stream : {StreamKind::Compute, StreamKind::Store, StreamKind::Update}) {
-      if (works_[static_cast<int>(stream)].op != kNone) continue;
+    for (const StreamInfo& info : kStreams) {
+      const StreamKind stream = info.kind;
+      if (stream == StreamKind::Load || works_[static_cast<int>(stream)].op != kNone) continue;
       const uint32_t op = find_ready(stream);
       if (op == kNone) continue;
       move_on(stream);
@@ -288,14 +294,16 @@ class Clockwork {
     if (!machine_.shared_cores) return;
     double copies = 0;
     int num_others = 0;
-    for (const StreamKind stream : kLanes) {
+    for (const StreamInfo& info : kStreams) {
+      const StreamKind stream = info.kind;
       const Work& work = works_[static_cast<int>(stream)];
       if (work.op == kNone) continue;
       copies += work.cores;
       num_others += shares(stream);
     }
     const double each = num_others > 0 ? std::max(0.0, 1 - copies) / num_others : 0;
-    for (const StreamKind stream : kLanes) {
+    for (const StreamInfo& info : kStreams) {
+      const StreamKind stream = info.kind;
       Work& work = works_[static_cast<int>(stream)];
       if (work.op == kNone) continue;
       const double of_copy = stream == StreamKind::Compute ? 1 : 1 / std::max(1.0, copies);
@@ -317,9 +325,6 @@ class Clockwork {
     work.end_s = speed > 0 ? now_s_ + std::max(0.0, work.left_s) / speed : kNever;
   }
 
-  static constexpr StreamKind kLanes[kNumStreamKinds] = {StreamKind::Compute, StreamKind::Load,
-                                                         StreamKind::Store, StreamKind::Update};
-
   const Plan& plan_;
   const Trace& trace_;
   const Layout& layout_;
@@ -338,13 +343,6 @@ class Clockwork {
 
 }  // namespace
 
-double update_bytes_per_parameter(DType weight_type, DType gradient_type) {
-  // Master, momentum and variance are read and written, the gradient is read. A weight is the
-  // master or half of it; an fp16 weight is written in addition.
-  const double weight_bytes = weight_type == DType::F16 ? 2 : 0;
-  return 12 + 12 + weight_bytes + static_cast<double>(size_of(gradient_type));
-}
-
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
                   const Machine& machine, bool clipped) {
   const std::vector<Part> parts = parts_of(plan, trace);
@@ -358,31 +356,24 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
     if (is_copy(plan.ops[i])) {
       part.copied_bytes += static_cast<double>(layout.used_bytes(plan.ops[i].chunk));
     }
-    switch (plan.ops[i].stream) {
-      case StreamKind::Compute:
-        part.compute_s += seconds;
-        break;
-      case StreamKind::Load:
-        part.load_s += seconds;
-        break;
-      case StreamKind::Store:
-        part.store_s += seconds;
-        break;
-      case StreamKind::Update:
-        bound.update_s += seconds;
-        if (op.kind == OpKind::Speculate) speculated_s += seconds;
-        break;
+    if (op.stream != StreamKind::Update) {
+      part.busy[op.stream] += seconds;
+      continue;
     }
+    bound.update_s += seconds;
+    if (op.kind == OpKind::Speculate) speculated_s += seconds;
   }
-  bound.compute_s = times[0].compute_s + times[1].compute_s;
-  bound.load_s = times[0].load_s + times[1].load_s;
-  bound.store_s = times[0].store_s + times[1].store_s;
+  const auto both = [&](StreamKind kind) { return times[0].busy[kind] + times[1].busy[kind]; };
+  bound.compute_s = both(StreamKind::Compute);
+  bound.load_s = both(StreamKind::Load);
+  bound.store_s = both(StreamKind::Store);
   const double copied_bytes = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
-  Named least =
-      longest({{on_cores(bound.compute_s, bound.update_s, copied_bytes, machine), "compute"},
-               {bound.load_s, "load"},
-               {bound.store_s, "store"},
-               {update_on_cores(bound.update_s, copied_bytes, machine), "update"}});
+  Named least = longest(
+      {{on_cores(bound.compute_s, bound.update_s, copied_bytes, machine),
+        info_of(StreamKind::Compute).name},
+       {bound.load_s, info_of(StreamKind::Load).name},
+       {bound.store_s, info_of(StreamKind::Store).name},
+       {update_on_cores(bound.update_s, copied_bytes, machine), info_of(StreamKind::Update).name}});
   if (clipped) {
     const double early_bytes =
         static_cast<double>(plan.num_blocks) * static_cast<double>(layout.chunk_bytes());

@@ -9,6 +9,8 @@
 // Times are seconds, rates are bytes or flops per second; a rate of 0 means no limit.
 #pragma once
 
+#include <array>
+#include <iterator>
 #include <vector>
 
 #include "chunk/layout.h"
@@ -33,8 +35,29 @@ struct Machine {
       0;  ///< with shared cores: the rate at which all cores together copy; 0: copies use no core
 };
 
-/// Bytes of host memory that the optimizer reads and writes for each parameter.
-double update_bytes_per_parameter(DType weight_type, DType gradient_type);
+/// A stream, and what its operations cost.
+struct StreamInfo {
+  StreamKind kind;
+  const char* name;                    ///< in traces and reports
+  double Machine::*bytes_per_s;        ///< the rate at which its operations copy, or read and write
+  double Machine::*start_s = nullptr;  ///< added to each operation
+};
+/// All streams, by kind.
+inline constexpr StreamInfo kStreams[] = {
+    {StreamKind::Compute, "compute", &Machine::device_bytes_per_s, &Machine::kernel_s},
+    {StreamKind::Load, "load", &Machine::load_bytes_per_s},
+    {StreamKind::Store, "store", &Machine::store_bytes_per_s},
+    {StreamKind::Update, "update", &Machine::update_bytes_per_s},
+};
+static_assert(std::size(kStreams) == kNumStreamKinds);
+constexpr const StreamInfo& info_of(StreamKind kind) { return kStreams[static_cast<size_t>(kind)]; }
+
+/// Seconds for each stream.
+struct StreamTimes {
+  std::array<double, kNumStreamKinds> seconds = {};
+  double& operator[](StreamKind kind) { return seconds[static_cast<size_t>(kind)]; }
+  double operator[](StreamKind kind) const { return seconds[static_cast<size_t>(kind)]; }
+};
 
 /// The shortest time in which a step can move the plan's bytes (docs/memory.md, "Time"): the
 /// maximum over what can overlap, the sum over what cannot. A clipped step has two parts: the

@@ -1,5 +1,7 @@
 #include "scheduler/plan/validate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "scheduler/plan/validation_activations.h"
@@ -131,10 +133,14 @@ void Checker::read_sums(const Segment& segment) {
 // ---- Moves
 
 void Checker::check_move(const Op& op) {
-  if (op.to == Tier::Device && op.from != Tier::Device) return memory_.bring(op);
-  if (op.from != Tier::Device || op.to != Tier::Host) {
+  if (find_move(op.from, op.to) == nullptr) {
     return report_.complain("{} to {} is no move", name_of(op.from), name_of(op.to));
   }
+  const std::span<const PlaneInfo> planes = state_planes(layout_.weight_type());
+  if (op.plane >= planes.size() || !planes[op.plane].is_copied) {
+    return report_.complain("moves plane {}, which is not copied", op.plane);
+  }
+  if (op.to == Tier::Device) return memory_.bring(op);
   memory_.store(op);
   if (op.chunk.space == Space::GradientSums) sum_stored_[op.chunk.index] = true;
   if (op.chunk.space == Space::Activations) activations_stored_[op.chunk.index] = true;
@@ -157,9 +163,10 @@ StreamKind stream_of(const Op& op) {
       return StreamKind::Update;
     case OpKind::StorePartialNorms:
       return StreamKind::Store;
-    case OpKind::Move:
-      if (op.from == Tier::None) return StreamKind::Compute;
-      return op.to == Tier::Device ? StreamKind::Load : StreamKind::Store;
+    case OpKind::Move: {
+      const MoveInfo* const move = find_move(op.from, op.to);
+      return move != nullptr ? move->stream : op.stream;  // check_move() reports a wrong move
+    }
     case OpKind::Drop:
       break;
   }
@@ -208,7 +215,7 @@ void Checker::check_end() {
   if (next_call_ != trace_.calls.size()) {
     report_.complain("runs {} of {} calls", next_call_, trace_.calls.size());
   }
-  memory_.check_end(plan_.resident_at_end);
+  memory_.check_end(plan_.chunks);
   gradients_.check_end();
 }
 
@@ -250,6 +257,10 @@ std::vector<std::string> Checker::run() {
 
 std::vector<std::string> validate(const Plan& plan, const Trace& trace, const Layout& layout,
                                   const PlanOptions& options) {
+  if (plan.chunks.size() != layout.num_chunks()) {
+    return {fmt::format("plan: has records of {} parameter chunks, the model has {}",
+                        plan.chunks.size(), layout.num_chunks())};
+  }
   return Checker(plan, trace, layout, options).run();
 }
 

@@ -1,6 +1,7 @@
 #include "scheduler/plan/validation_gradients.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace ebb::validation {
 
@@ -14,9 +15,13 @@ Gradients::Gradients(const Plan& plan, const Layout& layout, const PlanOptions& 
       gradients_(layout.num_chunks()),
       buffers_(plan.gradient_buffers) {
   expect_deferred();
-  memory_.expect_residents(plan_.resident_at_start);
-  expect_device_updates();
-  for (const uint32_t c : options_.device_chunks) memory_.leave_home({Space::Weights, c});
+  memory_.expect_residents(plan_.chunks);
+  // What is stored on the device is not in host memory.
+  const std::vector<ChunkRecord>& stored =
+      options_.update ? plan_.chunks : options_.chunks_of_step;
+  for (uint32_t c = 0; c < stored.size(); ++c) {
+    if (stored[c].is_on_device()) memory_.leave_home({Space::Weights, c});
+  }
 }
 
 uint32_t Gradients::num_parts(uint32_t c) const {
@@ -73,7 +78,7 @@ void Gradients::norm() {
 
 void Gradients::partials(uint32_t c) {
   last_gradient_store_ = report_.at();
-  if (!gradients_[c].stays) report_.complain("the gradient of parameter chunk {} is stored", c);
+  if (!stays(c)) report_.complain("the gradient of parameter chunk {} is stored", c);
   if (gradients_[c].round == kNone)
     report_.complain("the gradient of parameter chunk {} is not rounded", c);
   memory_.require_after(gradients_[c].round, "rounds the gradient of parameter chunk {}", c);
@@ -95,24 +100,23 @@ void Gradients::update(const Op& op) {
 }
 
 void Gradients::update_on_device(uint32_t c) {
-  if (!gradients_[c].stays) report_.complain("the device has no state of parameter chunk {}", c);
+  if (!stays(c)) report_.complain("the device has no state of parameter chunk {}", c);
   memory_.read(Space::Gradients, c * layout_.chunk_elements(), layout_.chunk_elements(c));
   memory_.update_here({Space::Weights, c});
 }
 
 void Gradients::update_at_home(const Op& op) {
   const uint32_t c = op.chunk.index;
-  if (gradients_[c].stays)
-    report_.complain("the state of parameter chunk {} is not in host memory", c);
+  if (stays(c)) report_.complain("the state of parameter chunk {} is not in host memory", c);
   memory_.update_home(op);
   if (op.gradient_buffer >= buffers_.size()) {
     return report_.complain("gradient buffer {} of {}", op.gradient_buffer, buffers_.size());
   }
-  GradientBuffer& buffer = buffers_[op.gradient_buffer];
-  if (buffer.owner != c || buffer.update != kNone || buffer.num_parts != num_parts(c)) {
+  if (!holds(op.gradient_buffer, c)) {
     report_.complain("gradient buffer {} does not hold the gradient of parameter chunk {}",
                      op.gradient_buffer, c);
   }
+  GradientBuffer& buffer = buffers_[op.gradient_buffer];
   memory_.require_after(buffer.last_store, "fills gradient buffer {}", op.gradient_buffer);
   buffer.update = report_.at();
 }
@@ -126,23 +130,22 @@ void Gradients::speculate(const Op& op) {
   if (op.gradient_buffer >= buffers_.size()) {
     return report_.complain("gradient buffer {} of {}", op.gradient_buffer, buffers_.size());
   }
-  const GradientBuffer& buffer = buffers_[op.gradient_buffer];
-  if (buffer.owner != c || buffer.update != kNone || buffer.num_parts != num_parts(c)) {
+  if (!holds(op.gradient_buffer, c)) {
     report_.complain("gradient buffer {} does not hold the gradient of parameter chunk {}",
                      op.gradient_buffer, c);
   }
-  memory_.require_after(buffer.last_store, "fills gradient buffer {}", op.gradient_buffer);
+  memory_.require_after(buffers_[op.gradient_buffer].last_store, "fills gradient buffer {}",
+                        op.gradient_buffer);
 }
 
 void Gradients::check_speculated() {
   for (uint32_t c = 0; c < gradients_.size(); ++c) {
-    const bool said = std::ranges::binary_search(plan_.speculated, c);
+    const bool said = plan_.chunks[c].is_speculative();
     if (gradients_[c].num_speculations != (said ? 1 : 0)) {
       report_.complain("speculates {} times on parameter chunk {}", gradients_[c].num_speculations,
                        c);
     }
-    const bool deferred = std::ranges::binary_search(plan_.deferred, c, {}, &DeferredUpdate::chunk);
-    if (said && !(deferred && options_.update_after_norm)) {
+    if (said && !options_.update_after_norm) {
       report_.complain("speculates on parameter chunk {}, whose update does not wait", c);
     }
   }
@@ -150,56 +153,48 @@ void Gradients::check_speculated() {
 
 // ---- Deferred updates
 
-/// A step begins with what the step before left behind.
-void Gradients::expect_deferred() {
-  if (!options_.defer_updates && !plan_.deferred.empty()) {
-    report_.complain("carries {} updates into the next step", plan_.deferred.size());
-  }
-  for (const DeferredUpdate& left : plan_.deferred) {
-    if (!exists(left)) {
-      report_.complain("defers the update of parameter chunk {}, gradient buffer {}", left.chunk,
-                       left.gradient_buffer);
-      continue;
-    }
-    memory_.expect_deferred_update({Space::Weights, left.chunk});
-    buffers_[left.gradient_buffer] = {.owner = left.chunk, .num_parts = num_parts(left.chunk)};
-  }
+/// Does the buffer hold the whole gradient of the chunk, for an update that is not made yet?
+bool Gradients::holds(uint32_t buffer, uint32_t c) const {
+  const GradientBuffer& b = buffers_[buffer];
+  return b.owner == c && b.update == kNone && b.num_parts == num_parts(c);
 }
 
-/// Their weights must be resident, because their other planes are on the device.
-void Gradients::expect_device_updates() {
-  for (const uint32_t c : plan_.device_updates) {
-    if (c >= gradients_.size()) {
-      report_.complain("updates parameter chunk {} on the device", c);
+/// A step begins with what the step before left behind.
+void Gradients::expect_deferred() {
+  for (uint32_t c = 0; c < plan_.chunks.size(); ++c) {
+    const ChunkRecord& chunk = plan_.chunks[c];
+    if (!chunk.is_deferred()) continue;
+    if (!options_.defer_updates) {
+      report_.complain("defers the update of parameter chunk {}", c);
+    }
+    if (chunk.gradient_buffer >= buffers_.size()) {
+      report_.complain("defers the update of parameter chunk {}, gradient buffer {}", c,
+                       chunk.gradient_buffer);
       continue;
     }
-    gradients_[c].stays = true;
-    memory_.leave_home({Space::Weights, c});
+    memory_.expect_deferred_update({Space::Weights, c});
+    buffers_[chunk.gradient_buffer] = {.owner = c, .num_parts = num_parts(c)};
   }
 }
 
 void Gradients::check_deferred() {
-  std::vector<bool> deferred(gradients_.size(), false);
-  for (const DeferredUpdate& left : plan_.deferred) {
-    if (!exists(left)) continue;
-    Gradient& g = gradients_[left.chunk];
+  for (uint32_t c = 0; c < gradients_.size(); ++c) {
+    Gradient& g = gradients_[c];
+    if (!plan_.chunks[c].is_deferred()) {
+      if (g.num_deferred_updates == 0) continue;
+      report_.complain("makes an update of parameter chunk {} that no step left over", c);
+      continue;
+    }
     if (g.num_deferred_updates == 0) {
-      report_.complain("the deferred update of parameter chunk {} is not made", left.chunk);
+      report_.complain("the deferred update of parameter chunk {} is not made", c);
     }
     if (g.num_updates++ > 0) {
-      report_.complain("parameter chunk {} is updated, and its update is deferred", left.chunk);
+      report_.complain("parameter chunk {} is updated, and its update is deferred", c);
     }
-    const GradientBuffer& buffer = buffers_[left.gradient_buffer];
-    if (buffer.owner != left.chunk || buffer.update != kNone ||
-        buffer.num_parts != num_parts(left.chunk)) {
-      report_.complain("ends without the gradient of parameter chunk {} in buffer {}", left.chunk,
-                       left.gradient_buffer);
+    const uint32_t buffer = plan_.chunks[c].gradient_buffer;
+    if (buffer >= buffers_.size() || !holds(buffer, c)) {
+      report_.complain("ends without the gradient of parameter chunk {} in buffer {}", c, buffer);
     }
-    deferred[left.chunk] = true;
-  }
-  for (uint32_t c = 0; c < gradients_.size(); ++c) {
-    if (gradients_[c].num_deferred_updates == 0 || deferred[c]) continue;
-    report_.complain("makes an update of parameter chunk {} that no step left over", c);
   }
 }
 
@@ -211,7 +206,7 @@ void Gradients::check_end() {
     const Gradient& g = gradients_[c];
     if (g.num_contributions == 0) continue;
     if (g.num_rounds == 0) report_.complain("parameter chunk {} is never rounded", c);
-    if (g.num_stores < (g.stays ? 1 : num_parts(c))) {
+    if (g.num_stores < (stays(c) ? 1 : num_parts(c))) {
       report_.complain("the gradient of parameter chunk {} is not stored", c);
     }
     if (g.num_updates == 0) report_.complain("parameter chunk {} is never updated", c);

@@ -36,7 +36,6 @@ class Gradients {
     uint32_t num_rounds = 0, num_stores = 0, num_updates = 0, num_deferred_updates = 0;
     uint32_t num_speculations = 0;
     uint32_t round = kNone;
-    bool stays = false;  // it is kept on the device until the update there
   };
 
   /// A gradient buffer.
@@ -48,11 +47,10 @@ class Gradients {
   };
 
   uint32_t num_parts(uint32_t parameter_chunk) const;
-  bool exists(const DeferredUpdate& left) const {
-    return left.chunk < gradients_.size() && left.gradient_buffer < buffers_.size();
-  }
+  /// Is the gradient kept on the device until the update there?
+  bool stays(uint32_t chunk) const { return plan_.chunks[chunk].is_on_device(); }
   void expect_deferred();
-  void expect_device_updates();
+  bool holds(uint32_t buffer, uint32_t chunk) const;
   void update_at_home(const Op& op);
   void update_on_device(uint32_t chunk);
   void check_deferred();

@@ -191,29 +191,33 @@ void Memory::update_here(ChunkId id) {
   chunks_[flat_index(id)].updated = true;
 }
 
-void Memory::expect_residents(std::span<const ResidentChunk> resident) {
-  for (const ResidentChunk& h : resident) {
-    const ChunkId id{Space::Weights, h.chunk};
-    if (!exists(id) || h.block >= blocks_.size()) {
-      report_.complain("begins with weights chunk {} in block {}", h.chunk, h.block);
+void Memory::expect_residents(std::span<const ChunkRecord> chunks) {
+  for (uint32_t c = 0; c < chunks.size(); ++c) {
+    if (!chunks[c].begins_on_device()) continue;
+    const ChunkId id{Space::Weights, c};
+    const uint32_t block = chunks[c].first_block;
+    if (block >= blocks_.size()) {
+      report_.complain("begins with weights chunk {} in block {}", c, block);
       continue;
     }
-    allocate(flat_index(id), h.block);
+    allocate(flat_index(id), block);
     Chunk& chunk = chunks_[flat_index(id)];
     chunk.device.version = chunk.home.version;
     chunk.resident = true;
   }
 }
 
-void Memory::check_end(std::span<const ResidentChunk> resident) {
+void Memory::check_end(std::span<const ChunkRecord> chunks) {
   std::vector<bool> is_resident(blocks_.size(), false);
-  for (const ResidentChunk& h : resident) {
-    const ChunkId id{Space::Weights, h.chunk};
-    if (!exists(id) || h.block >= blocks_.size() || blocks_[h.block].occupant != flat_index(id)) {
-      report_.complain("does not end with weights chunk {} in block {}", h.chunk, h.block);
+  for (uint32_t c = 0; c < chunks.size(); ++c) {
+    if (!chunks[c].ends_on_device()) continue;
+    const ChunkId id{Space::Weights, c};
+    const uint32_t block = chunks[c].last_block;
+    if (block >= blocks_.size() || blocks_[block].occupant != flat_index(id)) {
+      report_.complain("does not end with weights chunk {} in block {}", c, block);
       continue;
     }
-    is_resident[h.block] = true;
+    is_resident[block] = true;
     Chunk& chunk = chunks_[flat_index(id)];
     if (!std::exchange(chunk.resident, false))
       report_.complain("does not begin with {}", name(flat_index(id)));

@@ -78,12 +78,12 @@ class Memory {
   /// The weights in host memory may be the old or the new ones.
   void speculate(ChunkId id);
   /// Called first: weights that the step before left on the device.
-  void expect_residents(std::span<const ResidentChunk> resident);
+  void expect_residents(std::span<const ChunkRecord> chunks);
   /// For resident weights: the copy in host memory is out of date.
   void leave_home(ChunkId id) { chunks_[flat_index(id)].home.version = 0; }
 
   /// Exactly these chunks must be on the device, as the next step expects them.
-  void check_end(std::span<const ResidentChunk> resident);
+  void check_end(std::span<const ChunkRecord> chunks);
   uint32_t peak_blocks() const { return peak_blocks_; }
   size_t loaded_bytes() const { return loaded_bytes_; }
   size_t stored_bytes() const { return stored_bytes_; }

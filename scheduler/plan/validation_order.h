@@ -54,7 +54,8 @@ class Order {
 
 /// The latest operation of each stream that accessed something.
 struct Accesses {
-  std::array<uint32_t, kNumStreamKinds> last{kNone, kNone, kNone, kNone};
+  std::array<uint32_t, kNumStreamKinds> last;
+  Accesses() { last.fill(kNone); }
 };
 
 }  // namespace ebb::validation

@@ -1,40 +1,35 @@
 #include "scheduler/run/device_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "device/errors.h"
 #include "device/kernels.h"
-#include "device/planes.h"
 #include "scheduler/search/memory_sizes.h"
 
 namespace ebb {
 namespace {
 
-/// The bytes of all planes but the weight.
-size_t state_bytes(const Layout& layout, uint64_t num_elements) {
-  const DType type = layout.weight_type();
-  return num_elements * (state_bytes_per_element(type) - size_of(type));
-}
-
-/// Calls copy(address on the device, address in the bounce buffer, bytes) for each plane that is
-/// not null in the bounce buffer's planes `there`.
+/// Calls copy(address on the device, address in the bounce buffer, bytes) for each plane that is in
+/// the bounce buffer.
 template <class Copy>
-void for_each_plane(const Planes& here, const Planes& there, uint64_t count, const Copy& copy) {
-  if (there.weight != nullptr) copy(here.weight, there.weight, count * size_of(here.weight_dtype));
-  if (there.momentum != nullptr) copy(here.momentum, there.momentum, count * sizeof(float));
-  if (there.variance != nullptr) copy(here.variance, there.variance, count * sizeof(float));
-  if (there.low != nullptr) copy(here.low, there.low, count * sizeof(int16_t));
-  if (there.master != nullptr) copy(here.master, there.master, count * sizeof(float));
+void for_each_plane(const Planes& here, const Planes& bounced, uint64_t count, const Copy& copy) {
+  const std::span<const PlaneInfo> infos = state_planes(here.weight_dtype);
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (bounced[i] != nullptr) copy(here[i], bounced[i], infos[i].bytes(count));
+  }
 }
 
 }  // namespace
 
-DeviceState::DeviceState(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
+DeviceState::DeviceState(Device& device, const Layout& layout, std::span<const ChunkRecord> chunks,
                          std::byte* weights)
-    : layout_(layout), chunks_(std::move(chunks)), weights_(weights) {
-  if (chunks_.empty()) return;
-  planes_ = device.allocate(MemoryKind::Device,
-                            device_state_bytes(layout, static_cast<uint32_t>(chunks_.size())),
+    : layout_(layout), index_(chunks.size(), kNone), weights_(weights) {
+  for (uint32_t c = 0; c < chunks.size(); ++c) {
+    if (chunks[c].is_on_device()) index_[c] = num_chunks_++;
+  }
+  if (is_empty()) return;
+  planes_ = device.allocate(MemoryKind::Device, device_state_bytes(layout, num_chunks_),
                             "state on the device");
   coefficients_ = device.allocate(MemoryKind::Pinned, kCoefficientBytes, "coefficients");
   bounce_buffer_ =
@@ -42,41 +37,29 @@ DeviceState::DeviceState(Device& device, const Layout& layout, std::vector<uint3
   copies_ = device.create_stream(StreamKind::Store);
 }
 
-bool DeviceState::has(uint32_t chunk) const { return std::ranges::binary_search(chunks_, chunk); }
-
-Planes DeviceState::planes_in(std::byte* memory, uint64_t num_elements) const {
-  Planes planes;
-  planes.momentum = reinterpret_cast<float*>(memory);
-  planes.variance = planes.momentum + num_elements;
-  float* const third = planes.variance + num_elements;
-  if (layout_.weight_type() == DType::BF16) planes.low = reinterpret_cast<int16_t*>(third);
-  if (layout_.weight_type() == DType::F16) planes.master = third;
-  planes.weight_dtype = layout_.weight_type();
-  planes.gradient_dtype = layout_.gradient_type();
+/// These planes, one after the other in memory; the others are null.
+Planes DeviceState::planes_in(std::byte* memory, uint64_t num_elements, PlaneSet which) const {
+  const std::span<const PlaneInfo> infos = state_planes(layout_.weight_type());
+  Planes planes{.weight_dtype = layout_.weight_type(), .gradient_dtype = layout_.gradient_type()};
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (which[i]) planes[i] = std::exchange(memory, memory + infos[i].bytes(num_elements));
+  }
   return planes;
 }
 
 Planes DeviceState::planes(uint32_t chunk) const {
   EBB_CHECK(has(chunk), "the device has no state of this chunk");
-  const auto at = static_cast<size_t>(std::ranges::lower_bound(chunks_, chunk) - chunks_.begin());
-  const uint64_t num_elements = layout_.chunk_elements();
-  Planes planes = planes_in(planes_.data() + at * state_bytes(layout_, num_elements), num_elements);
-  planes.weight = weights_ + chunk * layout_.chunk_bytes();
+  Planes planes = planes_in(planes_.data() + index_[chunk] * device_state_bytes(layout_, 1),
+                            layout_.chunk_elements(), uncopied_planes(layout_.weight_type()));
+  planes[kWeightPlane] = weights_ + chunk * layout_.chunk_bytes();
   return planes;
 }
 
-void DeviceState::visit_copies(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked,
+void DeviceState::visit_copies(uint32_t chunk, uint64_t first, uint64_t count, PlaneSet asked,
                                bool changed, const VisitCopies& visit) const {
   std::lock_guard lock(bounce_mutex_);
   const uint64_t at_once = bounce_buffer_elements(layout_);
-  Planes bounced = planes_in(bounce_buffer_.data(), at_once);
-  if (asked.weight) bounced.weight = bounce_buffer_.data() + state_bytes(layout_, at_once);
-  if (!asked.momentum) bounced.momentum = nullptr;
-  if (!asked.variance) bounced.variance = nullptr;
-  if (!asked.remainder) {
-    bounced.low = nullptr;
-    bounced.master = nullptr;
-  }
+  const Planes bounced = planes_in(bounce_buffer_.data(), at_once, asked);
   for (const uint64_t end = first + count; first < end; first += at_once) {
     const uint64_t num = std::min(at_once, end - first);
     const Planes here = planes(chunk).from(static_cast<int64_t>(first));
@@ -101,13 +84,13 @@ size_t DeviceState::find(const AdamWRange& run) const {
 }
 
 void DeviceState::expect(const AdamWRange& run) {
-  if (chunks_.empty() || find(run) < factors_.size()) return;
+  if (is_empty() || find(run) < factors_.size()) return;
   EBB_CHECK(factors_.size() < kMaxFactors, "too many different factors of learning rate and decay");
   factors_.push_back({run.decay_factor, run.learning_rate_factor});
 }
 
 std::span<AdamWCoefficients> DeviceState::coefficients(bool after_norm) const {
-  if (chunks_.empty()) return {};
+  if (is_empty()) return {};
   auto* const first = reinterpret_cast<AdamWCoefficients*>(coefficients_.data());
   return {first + (after_norm ? kMaxFactors : 0), factors_.size()};
 }
@@ -126,18 +109,8 @@ void DeviceState::skip() {
 
 void DeviceState::submit_update(Stream& compute, Kernels& kernels, const Planes& planes,
                                 const AdamWRange& run, bool after_norm) const {
-  const Planes at = planes.from(run.first);
-  const auto plane = [&](void* data, DType type) {
-    return Tensor{static_cast<std::byte*>(data), type, {run.count}};
-  };
-  kernels.submit(compute, AdamWUpdate{.weight = plane(at.weight, at.weight_dtype),
-                                      .low = at.low,
-                                      .master = at.master,
-                                      .momentum = plane(at.momentum, DType::F32),
-                                      .variance = plane(at.variance, DType::F32),
-                                      .gradient = plane(const_cast<std::byte*>(at.gradient),
-                                                        at.gradient_dtype),
-                                      .coefficients = &coefficients(after_norm)[find(run)]});
+  kernels.submit(compute, AdamWUpdate{planes.from(run.first), run.count,
+                                      &coefficients(after_norm)[find(run)]});
 }
 
 }  // namespace ebb

@@ -1,7 +1,6 @@
 // The state of the chunks that are updated on the device. Their weights stay in their blocks. This
-// class allocates the momentum, the variance and the remainder: the low halves of bf16 weights, or
-// the fp32 masters of fp16 weights. The host reads and writes this state through copies of a few
-// MiB, which pass through one bounce buffer.
+// class allocates the planes that loads and stores do not copy (PlaneInfo::is_copied). The host
+// reads and writes the state through copies of a few MiB, which pass through one bounce buffer.
 //
 // The coefficients of an update are in pinned memory, which the update reads when it runs. So an
 // update can be submitted before the norm is known.
@@ -16,37 +15,32 @@
 #include <span>
 #include <vector>
 
+#include "chunk/chunk_record.h"
 #include "chunk/layout.h"
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
+#include "device/planes.h"
 
 namespace ebb {
 
-struct StatePlanes {
-  bool weight = false;
-  bool remainder = false;  ///< Planes::low of bf16 weights, Planes::master of fp16 weights
-  bool momentum = false;
-  bool variance = false;
-};
-
 class DeviceState {
  public:
-  /// `chunks`: the chunks that are updated on the device, ascending. `weights`: the address of the
+  /// `chunks`: what the plan decides about each parameter chunk. `weights`: the address of the
   /// weight of element 0 on the device.
-  DeviceState(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
+  DeviceState(Device& device, const Layout& layout, std::span<const ChunkRecord> chunks,
               std::byte* weights);
 
-  std::span<const uint32_t> chunks() const { return chunks_; }
-  bool has(uint32_t chunk) const;
+  bool is_empty() const { return num_chunks_ == 0; }
+  bool has(uint32_t chunk) const { return index_[chunk] != kNone; }
   /// All planes of a chunk, on the device; the gradient is null. REQUIRES: has(chunk).
   Planes planes(uint32_t chunk) const;
 
-  /// Copies elements [first, first + count) of a chunk to the host, part by part, and calls
-  /// visit(first, count, copies) for each part. In `copies` the planes that were not asked for are
-  /// null. With `changed`, the copies are written back to the device after each call. REQUIRES:
-  /// has(chunk); the chunk's block is mapped; visit() does not call visit_copies().
+  /// Copies elements [first, first + count) of the planes `asked` to the host, part by part, and
+  /// calls visit(first, count, copies) for each part. In `copies` the planes that were not asked
+  /// for are null. With `changed`, the copies are written back to the device after each call.
+  /// REQUIRES: has(chunk); the chunk's block is mapped; visit() does not call visit_copies().
   using VisitCopies = std::function<void(uint64_t first, uint64_t count, const Planes& copies)>;
-  void visit_copies(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked, bool changed,
+  void visit_copies(uint32_t chunk, uint64_t first, uint64_t count, PlaneSet asked, bool changed,
                     const VisitCopies& visit) const;
 
   /// Registers the factors of a range of elements. Must be called for all ranges before the first
@@ -67,10 +61,11 @@ class DeviceState {
   };
   size_t find(const AdamWRange& run) const;
   std::span<AdamWCoefficients> coefficients(bool after_norm) const;
-  Planes planes_in(std::byte* memory, uint64_t num_elements) const;
+  Planes planes_in(std::byte* memory, uint64_t num_elements, PlaneSet which) const;
 
   const Layout& layout_;
-  std::vector<uint32_t> chunks_;
+  uint32_t num_chunks_ = 0;      // whose state is here
+  std::vector<uint32_t> index_;  // [parameter chunk] the number of chunks here before it, or kNone
   std::byte* weights_;
   Buffer planes_;
   std::vector<Factors> factors_;  // each pair once

@@ -17,15 +17,25 @@ std::array<uint32_t, kNumSpaces> chunk_counts(const Layout& layout, uint32_t num
 }
 
 /// The name of the operation in a profiler, for example "load weights 7".
-RangeName range_of(const Op& op) {
-  std::string_view what = name_of(op.kind);
-  if (op.kind == OpKind::Move) {
-    what = op.from == Tier::None ? "allocate" : op.to == Tier::Device ? "load" : "store";
-  }
-  return {what, name_of(op.chunk.space), op.chunk.index};
-}
+RangeName range_of(const Op& op) { return {name_of(op), name_of(op.chunk.space), op.chunk.index}; }
 
 }  // namespace
+
+// ---- The work on gradients
+
+namespace {
+
+[[noreturn]] void refuse() { throw LogicError("a plan without gradients has no such work"); }
+
+}  // namespace
+
+void ChunkWork::submit_round(Stream&, uint32_t) { refuse(); }
+void ChunkWork::submit_partial_norms(Stream&, uint32_t) { refuse(); }
+void ChunkWork::submit_update(Stream&, uint32_t) { refuse(); }
+void ChunkWork::norm() { refuse(); }
+void ChunkWork::update(uint32_t, uint32_t, bool) { refuse(); }
+void ChunkWork::speculate(uint32_t, uint32_t, bool) { refuse(); }
+Cost ChunkWork::update_cost(uint32_t) const { refuse(); }
 
 // ---- Spaces
 
@@ -43,8 +53,8 @@ DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_bl
 
 // ---- Set-up
 
-Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
-                   ChunkWork& work, uint32_t max_ops)
+Executor::Executor(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
+                   const Home& home, ChunkWork& work, uint32_t max_ops)
     : device_(device),
       layout_(layout),
       spaces_(spaces),
@@ -61,7 +71,12 @@ Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, c
   leases_.reserve(64);
   begun_.reserve(16);
   for (int kind = 0; kind < kNumStreamKinds; ++kind) {
-    streams_[kind] = device.create_stream(static_cast<StreamKind>(kind));
+    const auto stream_kind = static_cast<StreamKind>(kind);
+    if (stream_kind == StreamKind::Compute) {
+      streams_[kind] = &compute;
+    } else {
+      streams_[kind] = own_streams_.emplace_back(device.create_stream(stream_kind)).get();
+    }
   }
   copy_thread_ = std::thread([this] { run_copy_thread(); });
 }
@@ -77,7 +92,7 @@ void Executor::begin(const Trace& trace, const Plan& plan, bool blocks_submittin
   const bool is_new = std::ranges::find(begun_, &plan) == begun_.end();
   if (is_new) begun_.push_back(&plan);
   device_.block_submitting_thread(is_new || blocks_submitting_thread);
-  find_residents(plan.resident_at_start);
+  find_residents(plan);
   last_gradient_.begin(plan);
   for (auto& drops : last_drop_) std::ranges::fill(drops, kNone);
   cursor_ = call_ = 0;
@@ -98,12 +113,13 @@ void Executor::begin(const Trace& trace, const Plan& plan, bool blocks_submittin
 
 /// Resident chunks stay in their blocks from one plan to the next. block_of_ is changed so that the
 /// block numbers of the new plan name these blocks.
-void Executor::find_residents(std::span<const ResidentChunk> resident) {
+void Executor::find_residents(const Plan& plan) {
+  const std::vector<uint32_t> resident = plan.chunks_by(&ChunkRecord::first_block);
   EBB_CHECK(table_.num_present() == resident.size(),
             "the chunks on the device are not those with which the plan starts");
-  for (const ResidentChunk& h : resident) {
-    const auto at = std::ranges::find(block_of_, table_.block({Space::Weights, h.chunk}));
-    std::swap(*at, block_of_[h.block]);
+  for (const uint32_t c : resident) {
+    const auto at = std::ranges::find(block_of_, table_.block({Space::Weights, c}));
+    std::swap(*at, block_of_[plan.chunks[c].first_block]);
   }
 }
 
@@ -308,22 +324,22 @@ void Executor::lease_loaded(const Op& round) {
   }
 }
 
-std::byte* Executor::home_of(ChunkId id) const {
-  return id.space == Space::Weights ? home_.weight_chunk(id.index) : home_.host_buffer(id);
+/// The address in host memory that a load copies from or a store copies to.
+std::byte* Executor::host_address(const Op& op) const {
+  if (op.chunk.space == Space::Weights) return home_.plane(op.plane, op.chunk.index);
+  if (op.chunk.space != Space::Gradients) return home_.host_buffer(op.chunk);
+  const uint32_t part = op.chunk.index % layout_.gradient_chunks_per_chunk();
+  return home_.gradient_buffer(op.gradient_buffer) + part * layout_.chunk_bytes();
 }
 
 void Executor::submit_store(const Op& op) {
   table_.transition(op.chunk, ChunkState::Storing);
-  const size_t bytes = layout_.used_bytes(op.chunk);
-  if (op.chunk.space != Space::Gradients) {
-    store().copy(home_of(op.chunk), spaces_.address(op.chunk), bytes, CopyKind::Store);
-    return;
-  }
+  store().copy(host_address(op), spaces_.address(op.chunk), layout_.used_bytes(op.chunk),
+               CopyKind::Store);
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
-  const uint32_t part = op.chunk.index % parts;
-  store().copy(home_.gradient_buffer(op.gradient_buffer) + part * layout_.chunk_bytes(),
-               spaces_.address(op.chunk), bytes, CopyKind::Store);
-  if (part == 0) work_.submit_partial_norms(store(), op.chunk.index / parts);
+  if (op.chunk.space == Space::Gradients && op.chunk.index % parts == 0) {
+    work_.submit_partial_norms(store(), op.chunk.index / parts);
+  }
 }
 
 void Executor::read_times() {
@@ -336,11 +352,12 @@ void Executor::read_times() {
 ExecutorStats Executor::finish() {
   EBB_CHECK(call_ == trace_->calls.size(), "the step has fewer calls than its trace");
   wait_mapped(static_cast<uint32_t>(plan_->ops.size()));
-  for (auto& s : streams_) s->synchronize();
-  EBB_CHECK(table_.num_present() == plan_->resident_at_end.size(),
+  for (Stream* s : streams_) s->synchronize();
+  EBB_CHECK(table_.num_present() == plan_->count(&ChunkRecord::ends_on_device),
             "the chunks on the device are not those with which the plan ends");
-  for (const ResidentChunk& resident : plan_->resident_at_end) {
-    const ChunkId id{Space::Weights, resident.chunk};
+  for (uint32_t c = 0; c < plan_->chunks.size(); ++c) {
+    if (!plan_->chunks[c].ends_on_device()) continue;
+    const ChunkId id{Space::Weights, c};
     if (table_.state(id) == ChunkState::Loading) table_.transition(id, ChunkState::Present);
   }
   ExecutorStats stats;
@@ -366,11 +383,11 @@ std::exception_ptr Executor::cancel() noexcept {
   stop_copy_thread();  // the copy thread submits to streams, too
   device_.block_submitting_thread(false);
   std::exception_ptr bad_data;
-  for (auto& s : streams_) {
+  for (Stream* s : streams_) {
     try {
       s->synchronize();
     } catch (const LogicError&) {
-      if (s.get() == &compute()) bad_data = std::current_exception();
+      if (s == &compute()) bad_data = std::current_exception();
     } catch (...) {  // the first error of the step is thrown already
     }
   }
@@ -415,7 +432,7 @@ void Executor::move(uint32_t index) {
   }
   drop_or_map(index, load());
   if (takes_no_time(op)) return;
-  load().copy(spaces_.address(op.chunk), home_of(op.chunk), layout_.used_bytes(op.chunk),
+  load().copy(spaces_.address(op.chunk), host_address(op), layout_.used_bytes(op.chunk),
               CopyKind::Load);
   load().record(*events_[index]);
 }

@@ -61,27 +61,28 @@ class DeviceSpaces {
 };
 
 /// The work on gradients and on the training state. The executor calls it in the order of the plan.
+/// A plan without gradients calls none of these functions; by default each throws LogicError.
 class ChunkWork {
  public:
   virtual ~ChunkWork() = default;
   /// Submits the rounding of a parameter chunk's gradient and its partial norms to the compute
   /// stream.
-  virtual void submit_round(Stream& compute, uint32_t chunk) = 0;
+  virtual void submit_round(Stream& compute, uint32_t chunk);
   /// Submits the copy of the chunk's partial norms to host memory.
-  virtual void submit_partial_norms(Stream& store, uint32_t chunk) = 0;
+  virtual void submit_partial_norms(Stream& store, uint32_t chunk);
   /// Waits until no reader has locked the chunk's state, and submits the chunk's device update.
-  virtual void submit_update(Stream& compute, uint32_t chunk) = 0;
+  virtual void submit_update(Stream& compute, uint32_t chunk);
   /// Adds up the partial norms. norm(), update() and speculate() run on the thread of the update
   /// stream.
-  virtual void norm() = 0;
+  virtual void norm();
   /// Updates a chunk on the host. `deferred`: the update belongs to the step before this one.
-  virtual void update(uint32_t chunk, uint32_t gradient_buffer, bool deferred) = 0;
+  virtual void update(uint32_t chunk, uint32_t gradient_buffer, bool deferred);
   /// Makes a speculative update of the chunk if it is likely to be committed. The later update() of
   /// the chunk does only what is still missing. `late`: all partial norms of the step are in
   /// host memory, so that the norm can be computed now.
-  virtual void speculate(uint32_t chunk, uint32_t gradient_buffer, bool late) = 0;
+  virtual void speculate(uint32_t chunk, uint32_t gradient_buffer, bool late);
   /// The cost of one update of a chunk on the host.
-  virtual Cost update_cost(uint32_t chunk) const = 0;
+  virtual Cost update_cost(uint32_t chunk) const;
 };
 
 struct ExecutorStats {
@@ -94,20 +95,20 @@ struct ExecutorStats {
 
 class Executor : public Hooks {
  public:
-  Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
-           ChunkWork& work, uint32_t max_ops);
+  /// The kernels of calls run on `compute`. The executor creates the other streams.
+  Executor(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
+           const Home& home, ChunkWork& work, uint32_t max_ops);
   ~Executor() override;
 
-  Stream& compute() { return *streams_[static_cast<int>(StreamKind::Compute)]; }
-  Stream& store() { return *streams_[static_cast<int>(StreamKind::Store)]; }
+  Stream& store() { return stream(StreamKind::Store); }
   /// REQUIRES: no plan is running. During a plan only the copy thread uses this stream.
-  Stream& load() { return *streams_[static_cast<int>(StreamKind::Load)]; }
+  Stream& load() { return stream(StreamKind::Load); }
 
   /// Starts a plan. `trace` and `plan` must live until finish() has returned. The executor
   /// recognises a plan by its address, so no other plan may later have this address. The device may
   /// load new kernels in the first run of a plan, so in that run the submitting thread itself waits
   /// for host work (Device::block_submitting_thread). `blocks_submitting_thread` requests the same.
-  /// REQUIRES: the chunks of plan.resident_at_start are on the device, and no others.
+  /// REQUIRES: the chunks that begin on the device are on it, and no others.
   void begin(const Trace& trace, const Plan& plan, bool blocks_submitting_thread = false);
   /// Waits until all operations of the plan are done. Rethrows an error of the copy thread or of a
   /// stream. REQUIRES: all calls of the trace have been made.
@@ -128,14 +129,15 @@ class Executor : public Hooks {
   void end_call() override;
 
  private:
+  Stream& compute() { return stream(StreamKind::Compute); }
   Stream& stream(StreamKind stream) { return *streams_[static_cast<int>(stream)]; }
-  void find_residents(std::span<const ResidentChunk> resident);
+  void find_residents(const Plan& plan);
   void read_times();
   void submit_until_call();
   void submit(uint32_t index);
   void allocate(uint32_t index);
   void submit_store(const Op& op);
-  std::byte* home_of(ChunkId id) const;
+  std::byte* host_address(const Op& op) const;
   void wait_for_all(std::span<const uint32_t> waits, Stream& stream);
   void lease_chunks(std::span<const ParameterUse> uses);
   void lease_activations(const Op& run);
@@ -185,7 +187,8 @@ class Executor : public Hooks {
   uint64_t generation_ = 0;  // the number of plans that have begun
   std::atomic<bool> stop_ = false;
 
-  std::array<std::unique_ptr<Stream>, kNumStreamKinds> streams_;
+  std::vector<std::unique_ptr<Stream>> own_streams_;
+  std::array<Stream*, kNumStreamKinds> streams_{};
   std::thread copy_thread_;
 };
 

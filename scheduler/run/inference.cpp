@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "autograd/arena.h"
@@ -12,28 +11,14 @@
 #include "device/errors.h"
 #include "device/planes.h"
 #include "device/split_master.h"
-#include "scheduler/run/executor.h"
+#include "scheduler/run/run_buffers.h"
+#include "scheduler/run/runner.h"
 #include "scheduler/run/state.h"
 #include "scheduler/search/inference_forward.h"
 #include "system/thread_team.h"
 
 namespace ebb {
 namespace {
-
-/// An inference has no gradients, so its plans call none of these functions.
-class NoWork : public ChunkWork {
- public:
-  void submit_round(Stream&, uint32_t) override { refuse(); }
-  void submit_partial_norms(Stream&, uint32_t) override { refuse(); }
-  void submit_update(Stream&, uint32_t) override { refuse(); }
-  void norm() override { refuse(); }
-  void update(uint32_t, uint32_t, bool) override { refuse(); }
-  void speculate(uint32_t, uint32_t, bool) override { refuse(); }
-  Cost update_cost(uint32_t) const override { refuse(); }
-
- private:
-  [[noreturn]] static void refuse() { throw LogicError("an inference has no gradients"); }
-};
 
 /// The weight with which a trainer's device computes if this is the master.
 template <class T>
@@ -56,7 +41,7 @@ uint32_t most_ops(const PreparedInference& prepared) {
 
 }  // namespace
 
-/// Memory is declared before the executor, which has the streams. So the destructor waits for all
+/// Memory is declared before the runner, which has the streams. So the destructor waits for all
 /// submitted work before it frees memory.
 class Inference::Impl {
  public:
@@ -81,21 +66,19 @@ class Inference::Impl {
   std::byte* weight(ParameterId id, uint64_t first, size_t count) const;
 
   const PreparedInference& prepared_;
-  const Trace no_calls_ = {};  // of warm-up plans and flush plans
   const Layout& layout_;
   // Allocated before home_, which pins as much memory as the limit on pinned memory still allows.
-  Buffer host_inputs_, host_loss_, results_;
+  RunBuffers buffers_;
+  Buffer results_;
   Home home_;
   DeviceSpaces spaces_;
-  Buffer device_inputs_, device_loss_;
   std::vector<Buffer> persistent_;
-  std::vector<Tensor> input_views_;
   TapeResults shown_;
   size_t loaded_bytes_ = 0;
   std::optional<size_t> warm_for_;  // the forward whose resident weights are on the device
-  std::unique_ptr<Event> inputs_ready_;
-  NoWork no_work_;
-  Executor executor_;
+  ChunkWork no_work_;
+  std::unique_ptr<Stream> compute_;
+  Runner runner_;
   Arena arena_;
   Tape tape_;
 };
@@ -111,17 +94,14 @@ Buffer take_results(Device& device, size_t bytes) {
 Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
     : prepared_(prepared),
       layout_(*prepared.layout),
-      host_inputs_(device.allocate(MemoryKind::Pinned, prepared.input_bytes, "inputs")),
-      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
+      buffers_(device, prepared.input_bytes),
       results_(take_results(device, prepared.result_bytes)),
       home_(device, layout_, state_planes(prepared.options.dtype).first(1), {}),
       spaces_(device, layout_, prepared.num_blocks, prepared.arena_bytes),
-      device_inputs_(device.allocate(MemoryKind::Device, prepared.input_bytes, "inputs")),
-      device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
-      inputs_ready_(device.create_event()),
-      executor_(device, layout_, spaces_, home_, no_work_, most_ops(prepared)),
+      compute_(device.create_stream(StreamKind::Compute)),
+      runner_(device, *compute_, layout_, spaces_, home_, buffers_, no_work_, most_ops(prepared)),
       arena_(spaces_.base(Space::Activations), prepared.arena_bytes),
-      tape_(device, executor_.compute(), executor_, arena_) {
+      tape_(device, *compute_, runner_.hooks(), arena_) {
   if (device.info().num_threads > prepared.num_threads ||
       (device.info().kind == DeviceKind::Cuda && prepared.device != DeviceKind::Cuda)) {
     throw ConfigError(fmt::format(
@@ -178,8 +158,7 @@ void Inference::Impl::write(ParameterId id, uint64_t first, std::span<const floa
 // ---- Runs
 
 void Inference::Impl::run_plan(const Plan& plan) {
-  executor_.begin(no_calls_, plan);
-  executor_.finish();
+  runner_.run(plan);
   loaded_bytes_ += plan.loaded_bytes;
 }
 
@@ -199,27 +178,20 @@ void Inference::Impl::warm_up_for(size_t forward) {
 
 /// Checks and copies all inputs before the plan begins, so that a wrong input does no harm.
 void Inference::Impl::upload(const PreparedForward& forward, const MicroBatch& micro_batch) {
-  input_views_.clear();
-  size_t offset = 0, next = 0;
+  buffers_.clear();
+  size_t next = 0;
   for (const InputSpec& spec : forward.forward.model->inputs()) {
     if (spec.persistent) {
       const auto at = std::ranges::find(prepared_.persistent, spec.name, &InputSpec::name);
       const Buffer& memory = persistent_[static_cast<size_t>(at - prepared_.persistent.begin())];
-      input_views_.push_back({memory.data(), spec.dtype, spec.shape});
+      buffers_.add_persistent({memory.data(), spec.dtype, spec.shape});
       continue;
     }
     EBB_CHECK(next < micro_batch.inputs.size(), "a micro-batch has the wrong number of inputs");
-    const Tensor& from = micro_batch.inputs[next++];
-    EBB_CHECK(from.dtype == spec.dtype && from.shape == spec.shape,
-              fmt::format("input '{}' has the wrong type or shape", spec.name));
-    std::memcpy(host_inputs_.data() + offset, from.data, from.bytes());
-    input_views_.push_back({device_inputs_.data() + offset, spec.dtype, spec.shape});
-    offset += padded_bytes(spec.shape, spec.dtype);
+    buffers_.add_input(spec, micro_batch.inputs[next++]);
   }
   EBB_CHECK(next == micro_batch.inputs.size(), "a micro-batch has the wrong number of inputs");
-  executor_.load().copy(device_inputs_.data(), host_inputs_.data(), offset, CopyKind::Load);
-  executor_.load().record(*inputs_ready_);
-  executor_.compute().wait(*inputs_ready_);
+  runner_.upload();
 }
 
 double Inference::Impl::run(size_t index, const MicroBatch& micro_batch) {
@@ -229,21 +201,12 @@ double Inference::Impl::run(size_t index, const MicroBatch& micro_batch) {
   warm_up_for(index);
   upload(forward, micro_batch);
   const TapeResults results = results_of(forward.forward, layout_.weight_type(), results_.data());
-  try {
-    executor_.begin(forward.trace, forward.plan);
-    run_forward(tape_, forward.forward, input_views_, results,
-                {device_loss_.data(), DType::F64, {1}});
-    if (forward.forward.loss) {
-      executor_.compute().copy(host_loss_.data(), device_loss_.data(), sizeof(double),
-                               CopyKind::Store);
-    }
-    executor_.finish();
-  } catch (...) {
-    if (const auto bad_data = executor_.cancel()) std::rethrow_exception(bad_data);
-    throw;
-  }
+  runner_.run(forward.trace, forward.plan, [&] {
+    run_forward(tape_, forward.forward, buffers_.inputs(), results, buffers_.device_loss());
+    if (forward.forward.loss) runner_.download_loss();
+  });
   shown_ = results;
-  return forward.forward.loss ? *reinterpret_cast<const double*>(host_loss_.data()) : 0;
+  return forward.forward.loss ? buffers_.loss() : 0;
 }
 
 Inference::Inference(Device& device, const PreparedInference& prepared)

@@ -8,7 +8,7 @@
 #include "cpu_adam/gradient_norm.h"
 #include "cpu_adam/undo.h"
 #include "device/kernels.h"
-#include "scheduler/plan/simulate.h"
+#include "device/planes.h"
 #include "scheduler/search/memory_sizes.h"
 
 namespace ebb {
@@ -36,7 +36,8 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       home_(home),
       state_(state),
       trained_(std::move(trained)),
-      deferred_(plan.deferred),
+      chunks_(plan.chunks),
+      num_deferred_(plan.count(&ChunkRecord::is_deferred)),
       device_state_(device_state),
       max_grad_norm_(options.max_grad_norm),
       after_norm_(updates_after_norm(options)),
@@ -47,7 +48,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       team_(device.info().num_threads),
       adam_(options.adam),
       counters_{.loss_scale = initial_loss_scale(options.dtype, options.initial_loss_scale)},
-      speculation_(device, layout, plan.speculated, options.max_grad_norm) {
+      speculation_(device, layout, plan.chunks, options.max_grad_norm) {
   cut_runs();
   cut_updates();
   for (const AdamWRange& run : updates_) device_state_.expect(run);
@@ -216,20 +217,12 @@ void Optimizer::norm() {
   const uint32_t loss_scale = counters_.loss_scale.value;
   grad_norm_ = norm_in_order(home_.partial_norms()) / loss_scale;
   skipped_ = !std::isfinite(grad_norm_);
-  has_deferred_ = !skipped_ && !deferred_.empty();
+  has_deferred_ = !skipped_ && num_deferred_ > 0;
   if (skipped_) {
     speculation_.decide(false);
     undo_all();
     device_state_.skip();
-    if (!after_norm_) {  // the updates on the host in this step have checked their gradients
-      for (const uint32_t c : device_state_.chunks()) {
-        if (!is_finite(c)) throw_not_a_number(bad_piece_in(c));
-      }
-      for (const DeferredUpdate& left : deferred_) {
-        if (is_finite(left.chunk)) continue;
-        throw_not_a_number(bad_tensor_in(left.chunk, home_.gradient_buffer(left.gradient_buffer)));
-      }
-    }
+    if (!after_norm_) check_unchecked_gradients();
     ++counters_.num_skipped;
     if (loss_scale > 1) {
       counters_.loss_scale = after_overflow(counters_.loss_scale);
@@ -249,6 +242,14 @@ void Optimizer::norm() {
   device_state_.decide(decided_, true);
 }
 
+/// The updates on the host in this step have checked their gradients.
+void Optimizer::check_unchecked_gradients() const {
+  for (uint32_t c = 0; c < chunks_.size(); ++c) {
+    const bool is_unchecked = chunks_[c].is_on_device() || chunks_[c].is_deferred();
+    if (is_unchecked && !is_finite(c)) throw_not_a_number(bad_tensor_in(c));
+  }
+}
+
 bool Optimizer::is_finite(uint32_t chunk) const {
   return all_finite(partials_of(chunk, home_.partial_norms()));
 }
@@ -256,7 +257,7 @@ bool Optimizer::is_finite(uint32_t chunk) const {
 void Optimizer::throw_not_a_number(const std::string& tensor) const {
   throw NumericError(
       fmt::format("the gradient of {} is not a number; without clipping the step cannot be "
-                  "skipped; try a lower --lr, or --clip 1",
+                  "skipped; try a lower `learning_rate`, or `max_grad_norm` 1",
                   tensor));
 }
 
@@ -277,9 +278,7 @@ std::string Optimizer::bad_piece_in(uint32_t chunk) const {
 void Optimizer::update(uint32_t chunk, uint32_t slot, bool deferred) {
   if (deferred ? !has_deferred_ : after_norm_ && skipped_) return;
   const bool early = !deferred && !after_norm_;
-  if (early && !is_finite(chunk)) {
-    throw_not_a_number(bad_tensor_in(chunk, home_.gradient_buffer(slot)));
-  }
+  if (early && !is_finite(chunk)) throw_not_a_number(bad_tensor_in(chunk));
   if (deferred) {
     make_deferred(chunk, slot);
     ++num_deferred_made_;
@@ -338,8 +337,8 @@ void Optimizer::undo_all() {
 }
 
 bool Optimizer::roll_back() {
-  const bool was_updated = !before_.has_deferred || num_deferred_made_ == deferred_.size();
-  if (!after_norm_ || is_touched_ || !was_updated || !device_state_.chunks().empty()) return false;
+  const bool was_updated = !before_.has_deferred || num_deferred_made_ == num_deferred_;
+  if (!after_norm_ || is_touched_ || !was_updated || !device_state_.is_empty()) return false;
   undo_all();
   counters_ = before_.counters;
   has_deferred_ = false;
@@ -352,7 +351,9 @@ Cost Optimizer::update_cost(uint32_t chunk) const {
   return {.flops = 14 * elements, .bytes = bytes * elements, .name = "adamw"};
 }
 
-std::string Optimizer::bad_tensor_in(uint32_t chunk, const std::byte* gradient) const {
+std::string Optimizer::bad_tensor_in(uint32_t chunk) const {
+  if (chunks_[chunk].is_on_device()) return bad_piece_in(chunk);
+  const std::byte* const gradient = home_.gradient_buffer(chunks_[chunk].gradient_buffer);
   for (const Segment& s : layout_.segments(chunk)) {
     const uint64_t first = s.first_element - chunk * layout_.chunk_elements();
     const DType type = layout_.gradient_type();
@@ -366,10 +367,8 @@ std::string Optimizer::bad_tensor_in(uint32_t chunk, const std::byte* gradient) 
 
 std::string Optimizer::first_bad_tensor() const {
   for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
-    const std::string name =
-        device_state_.has(c)
-            ? bad_piece_in(c)
-            : bad_tensor_in(c, home_.gradient_buffer(host_index(device_state_.chunks(), c)));
+    if (!chunks_[c].is_trained()) continue;
+    const std::string name = bad_tensor_in(c);
     if (!name.empty()) return name;
   }
   return "(none: every gradient is finite, but their sum is not)";

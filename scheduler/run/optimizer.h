@@ -36,7 +36,7 @@ namespace ebb {
 
 class Optimizer : public ChunkWork {
  public:
-  /// `device_state`: the state of the chunks with device updates. `trained[p]`: a step computes a
+  /// `plan` must outlive the optimizer. `device_state`: the state of the chunks with device updates. `trained[p]`: a step computes a
   /// gradient of parameter p; the other parameters are never changed.
   Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
             const State& state, DeviceState& device_state, std::vector<bool> trained,
@@ -93,6 +93,7 @@ class Optimizer : public ChunkWork {
   };
   static constexpr uint64_t kNoSum = UINT64_MAX;
   bool is_finite(uint32_t chunk) const;
+  void check_unchecked_gradients() const;
   [[noreturn]] void throw_not_a_number(const std::string& tensor) const;
   std::string bad_piece_in(uint32_t chunk) const;
   bool has_second_sum(const Segment& segment) const;
@@ -108,7 +109,7 @@ class Optimizer : public ChunkWork {
   void undo_all();
   void add_extra_uses(Stream& compute, uint32_t chunk);
   std::span<double> partials_of(uint32_t chunk, std::span<double> all) const;
-  std::string bad_tensor_in(uint32_t chunk, const std::byte* gradient) const;
+  std::string bad_tensor_in(uint32_t chunk) const;
 
   Kernels& kernels_;
   const Layout& layout_;
@@ -116,7 +117,8 @@ class Optimizer : public ChunkWork {
   const Home& home_;
   const State& state_;
   std::vector<bool> trained_;
-  std::vector<DeferredUpdate> deferred_;  // the updates that every step defers
+  const std::vector<ChunkRecord>& chunks_;  // [parameter chunk] what every step does with it
+  const uint32_t num_deferred_;             // updates that every step defers
   DeviceState& device_state_;
   const float max_grad_norm_;
   const bool after_norm_;  // updates wait for the norm

@@ -14,16 +14,18 @@ constexpr uint32_t kLongestWait = 64;
 
 }  // namespace
 
-Speculation::Speculation(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
+Speculation::Speculation(Device& device, const Layout& layout, std::span<const ChunkRecord> chunks,
                          float max_grad_norm)
-    : chunks_(std::move(chunks)), max_grad_norm_(max_grad_norm) {
-  if (chunks_.empty()) return;
+    : max_grad_norm_(max_grad_norm), log_of_(chunks.size(), nullptr) {
+  const auto num = static_cast<size_t>(std::ranges::count_if(chunks, &ChunkRecord::is_speculative));
+  if (num == 0) return;
   const size_t bytes = undo_log_bytes(layout);
-  memory_ = device.allocate(MemoryKind::Pageable, chunks_.size() * bytes, "undo logs");
-  for (size_t i = 0; i < chunks_.size(); ++i) {
-    logs_.emplace_back(std::span(memory_.data() + i * bytes, bytes));
+  memory_ = device.allocate(MemoryKind::Pageable, num * bytes, "undo logs");
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    if (!chunks[c].is_speculative()) continue;
+    log_of_[c] = &logs_.emplace_back(std::span(memory_.data() + logs_.size() * bytes, bytes));
   }
-  made_.reserve(chunks_.size());
+  made_.reserve(num);
 }
 
 void Speculation::begin_step(double loss_scale) {
@@ -56,17 +58,6 @@ void Speculation::decide(bool committed) {
     return;
   }
   next_wait_ = 1;
-}
-
-size_t Speculation::index_of(uint32_t chunk) const {
-  const auto at = std::ranges::lower_bound(chunks_, chunk);
-  return at != chunks_.end() && *at == chunk ? static_cast<size_t>(at - chunks_.begin())
-                                             : chunks_.size();
-}
-
-UndoLog* Speculation::log(uint32_t chunk) {
-  const size_t i = index_of(chunk);
-  return i < chunks_.size() ? &logs_[i] : nullptr;
 }
 
 bool Speculation::take_committed(uint32_t chunk) {

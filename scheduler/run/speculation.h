@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "chunk/chunk_record.h"
 #include "chunk/layout.h"
 #include "cpu_adam/undo_log.h"
 #include "device/device.h"
@@ -28,8 +29,9 @@ class Speculation {
     uint32_t gradient_buffer = 0;
   };
 
-  /// `chunks`: the chunks with speculative updates, ascending. Allocates an undo log for each.
-  Speculation(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
+  /// `chunks`: what the plan decides about each parameter chunk. Allocates an undo log for each
+  /// chunk with a speculative update.
+  Speculation(Device& device, const Layout& layout, std::span<const ChunkRecord> chunks,
               float max_grad_norm);
 
   /// Keeps the undo logs of the step before until take_committed() or a redo empties them.
@@ -46,7 +48,7 @@ class Speculation {
 
   std::span<const Made> made() const { return made_; }
   /// The undo log of a chunk; null if the plan has no speculative update of the chunk.
-  UndoLog* log(uint32_t chunk);
+  UndoLog* log(uint32_t chunk) { return log_of_[chunk]; }
   /// Whether the chunk has a committed update. If so, empties its undo log, so that the next call
   /// returns false.
   bool take_committed(uint32_t chunk);
@@ -55,14 +57,12 @@ class Speculation {
   uint32_t num_rolled_back() const { return num_rolled_back_; }
 
  private:
-  size_t index_of(uint32_t chunk) const;
-
-  std::vector<uint32_t> chunks_;
   float max_grad_norm_;
   Buffer memory_;
-  std::deque<UndoLog> logs_;  // one for each chunk
-  std::vector<Made> made_;    // the speculative updates of this step
-  bool committed_ = false;    // the updates whose logs are full are committed
+  std::deque<UndoLog> logs_;
+  std::vector<UndoLog*> log_of_;  // [parameter chunk]
+  std::vector<Made> made_;        // the speculative updates of this step
+  bool committed_ = false;        // the updates whose logs are full are committed
   uint32_t num_rolled_back_ = 0;
   bool may_commit_ = false;
   double sum_ = 0, loss_scale_ = 1;

@@ -63,46 +63,16 @@ ParameterId parameter_named(const Layout& layout, std::string_view name) {
   throw ConfigError(fmt::format("the model has no parameter '{}'", name));
 }
 
-namespace {
-
-/// The kind of the i-th plane of state_planes(): 0 is the weight, 1 the remainder, 2 the momentum
-/// and 3 the variance.
-size_t kind_of(DType weight_type, size_t i) {
-  const bool has_remainder = weight_type != DType::F32;
-  return i == 0 || has_remainder ? i : i + 1;
-}
-
-StatePlanes only(size_t kind) {
-  return {
-      .weight = kind == 0, .remainder = kind == 1, .momentum = kind == 2, .variance = kind == 3};
-}
-
-std::byte* plane_of(const Planes& planes, size_t kind) {
-  void* const remainder = planes.low != nullptr ? static_cast<void*>(planes.low) : planes.master;
-  void* const all[] = {planes.weight, remainder, planes.momentum, planes.variance};
-  return static_cast<std::byte*>(all[kind]);
-}
-
-constexpr StatePlanes kMasters = {.weight = true, .remainder = true};
-
-}  // namespace
-
 Planes State::home_planes(uint32_t chunk) const {
-  const DType type = layout_.weight_type();
-  int next = 0;
-  Planes planes;
-  planes.weight = home_.plane(next++, chunk);
-  if (type == DType::BF16) planes.low = reinterpret_cast<int16_t*>(home_.plane(next++, chunk));
-  if (type == DType::F16) planes.master = reinterpret_cast<float*>(home_.plane(next++, chunk));
-  planes.momentum = reinterpret_cast<float*>(home_.plane(next++, chunk));
-  planes.variance = reinterpret_cast<float*>(home_.plane(next++, chunk));
-  planes.weight_dtype = type;
-  planes.gradient_dtype = layout_.gradient_type();
+  Planes planes{.weight_dtype = layout_.weight_type(), .gradient_dtype = layout_.gradient_type()};
+  for (size_t i = 0; i < state_planes(layout_.weight_type()).size(); ++i) {
+    planes[i] = home_.plane(i, chunk);
+  }
   return planes;
 }
 
 template <class Visit>
-void State::for_each_run(uint64_t first, uint64_t count, StatePlanes asked, bool changed,
+void State::for_each_run(uint64_t first, uint64_t count, PlaneSet asked, bool changed,
                          const Visit& visit) const {
   const uint64_t end = first + count;
   while (first < end) {
@@ -133,7 +103,7 @@ uint64_t State::first_element(ParameterId id, uint64_t first, size_t count) cons
 void State::initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team) {
   for (ParameterId id = 0; id < parameters.size(); ++id) {
     const uint64_t begin = layout_.first_element(id);
-    for_each_run(begin, layout_.num_elements(id), kMasters, true, [&](const Run& run) {
+    for_each_run(begin, layout_.num_elements(id), masters_, true, [&](const Run& run) {
       const uint64_t first = run.first - begin;
       ebb::initialise(parameters[id], seed, first, static_cast<uint64_t>(run.count), team,
                       [&](uint64_t at, std::span<const float> values) {
@@ -145,50 +115,46 @@ void State::initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& 
 
 void State::read(ParameterId id, uint64_t first, std::span<float> masters) const {
   const uint64_t begin = first_element(id, first, masters.size());
-  for_each_run(begin, masters.size(), kMasters, false, [&](const Run& run) {
+  for_each_run(begin, masters.size(), masters_, false, [&](const Run& run) {
     read_masters(run.planes, masters.subspan(run.first - begin, static_cast<size_t>(run.count)));
   });
 }
 
 void State::write(ParameterId id, uint64_t first, std::span<const float> masters) {
   const uint64_t begin = first_element(id, first, masters.size());
-  for_each_run(begin, masters.size(), kMasters, true, [&](const Run& run) {
+  for_each_run(begin, masters.size(), masters_, true, [&](const Run& run) {
     write_masters(run.planes, masters.subspan(run.first - begin, static_cast<size_t>(run.count)));
   });
 }
 
 void State::read_weights(ParameterId id, uint64_t first, std::span<float> weights) const {
   const uint64_t begin = first_element(id, first, weights.size());
-  for_each_run(begin, weights.size(), {.weight = true}, false, [&](const Run& run) {
+  for_each_run(begin, weights.size(), PlaneSet().set(kWeightPlane), false, [&](const Run& run) {
     with_weight_type(layout_.weight_type(), [&](auto zero) {
-      std::copy_n(reinterpret_cast<const decltype(zero)*>(run.planes.weight), run.count,
+      std::copy_n(reinterpret_cast<const decltype(zero)*>(run.planes[kWeightPlane]), run.count,
                   weights.begin() + static_cast<int64_t>(run.first - begin));
     });
   });
 }
 
 void State::visit_plane(ParameterId id, size_t plane, bool changed, const VisitPlane& visit) const {
-  const DType type = layout_.weight_type();
-  const size_t kind = kind_of(type, plane);
-  const size_t bytes_per_element = state_planes(type)[plane].bits_per_element / 8;
-  for_each_run(
-      layout_.first_element(id), layout_.num_elements(id), only(kind), changed,
-      [&](const Run& run) {
-        visit({plane_of(run.planes, kind), static_cast<size_t>(run.count) * bytes_per_element});
-      });
+  const PlaneInfo& info = state_planes(layout_.weight_type())[plane];
+  for_each_run(layout_.first_element(id), layout_.num_elements(id), PlaneSet().set(plane), changed,
+               [&](const Run& run) {
+                 visit({run.planes[plane], info.bytes(static_cast<uint64_t>(run.count))});
+               });
 }
 
 uint64_t State::hash() const {
+  const std::span<const PlaneInfo> infos = state_planes(layout_.weight_type());
   StateHash hash;
   for (const ParameterId id : layout_.call_order()) {
-    const auto for_each = [&](StatePlanes asked, const auto& add) {
-      for_each_run(layout_.first_element(id), layout_.num_elements(id), asked, false, add);
-    };
-    for_each(kMasters, [&](const Run& run) { hash.add_masters(run.planes, run.count); });
-    for_each({.momentum = true},
-             [&](const Run& run) { hash.add_values(run.planes.momentum, run.count); });
-    for_each({.variance = true},
-             [&](const Run& run) { hash.add_values(run.planes.variance, run.count); });
+    for_each_run(layout_.first_element(id), layout_.num_elements(id), masters_, false,
+                 [&](const Run& run) { hash.add_masters(run.planes, run.count); });
+    for (size_t i = 0; i < infos.size(); ++i) {
+      if (infos[i].holds_master) continue;
+      visit_plane(id, i, false, [&](std::span<std::byte> bytes) { hash.add_bytes(bytes); });
+    }
   }
   return hash.value();
 }

@@ -17,6 +17,7 @@
 #include "chunk/layout.h"
 #include "cpu_adam/adamw.h"
 #include "device/errors.h"
+#include "device/planes.h"
 #include "scheduler/run/device_state.h"
 #include "system/thread_team.h"
 
@@ -58,13 +59,15 @@ using VisitPlane = std::function<void(std::span<std::byte>)>;
 class State {
  public:
   State(const Layout& layout, const Home& home, const DeviceState& device_state)
-      : layout_(layout), home_(home), device_state_(device_state) {}
+      : layout_(layout),
+        home_(home),
+        device_state_(device_state),
+        masters_(master_planes(layout.weight_type())) {}
 
   /// The planes of a chunk in host memory; the gradient is null. REQUIRES: the chunk's state is in
   /// host memory.
   Planes home_planes(uint32_t chunk) const;
-  /// Sets all masters to their initial values (initial_values). Momentum and variance are zero
-  /// already.
+  /// Sets all masters to their initial values (initial_values). The other planes are zero already.
   void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team);
   /// Read and write the fp32 masters of elements [first, first + masters.size()) of a parameter.
   /// REQUIRES: the elements exist.
@@ -72,7 +75,8 @@ class State {
   void write(ParameterId id, uint64_t first, std::span<const float> masters);
   /// Reads the weights that the device computes with. REQUIRES: the elements exist.
   void read_weights(ParameterId id, uint64_t first, std::span<float> weights) const;
-  /// The XXH64 of the masters, momentum and variance of all parameters in call order.
+  /// The XXH64 of the masters and the other planes of all parameters in call order
+  /// (cpu_adam/state_hash.h).
   uint64_t hash() const;
   /// Passes one plane of a parameter to `visit`, part by part. `plane` is an index of
   /// state_planes(). With `changed`, the changes that `visit` makes are kept.
@@ -87,13 +91,14 @@ class State {
     Planes planes;
   };
   template <class Visit>
-  void for_each_run(uint64_t first, uint64_t count, StatePlanes asked, bool changed,
+  void for_each_run(uint64_t first, uint64_t count, PlaneSet asked, bool changed,
                     const Visit& visit) const;
   uint64_t first_element(ParameterId id, uint64_t first, size_t count) const;
 
   const Layout& layout_;
   const Home& home_;
   const DeviceState& device_state_;
+  const PlaneSet masters_;  // the planes that hold them
 };
 
 }  // namespace ebb

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "autograd/arena.h"
@@ -13,8 +12,9 @@
 #include "device/kernels.h"
 #include "device/planes.h"
 #include "scheduler/run/device_state.h"
-#include "scheduler/run/executor.h"
 #include "scheduler/run/optimizer.h"
+#include "scheduler/run/run_buffers.h"
+#include "scheduler/run/runner.h"
 #include "scheduler/run/state.h"
 #include "scheduler/search/memory_sizes.h"
 #include "system/thread_team.h"
@@ -40,7 +40,7 @@ uint64_t count_targets(std::span<const MicroBatch> micro_batches) {
 
 }  // namespace
 
-/// Memory is declared before the executor, which has the streams. So the destructor waits for all
+/// Memory is declared before the runner, which has the streams. So the destructor waits for all
 /// submitted work before it frees memory.
 class Trainer::Impl {
  public:
@@ -57,39 +57,33 @@ class Trainer::Impl {
   const OptimizerCounters& counters() const { return optimizer_.counters(); }
   /// Waits until no StateReader locks the state.
   void wait_for_readers() { optimizer_.state_lock().wait_for_all(); }
-  std::span<const OpTime> last_step_times() const { return executor_.times(); }
+  std::span<const OpTime> last_step_times() const { return runner_.times(); }
   State& state() { return state_; }
   const Layout& layout() const { return layout_; }
 
  private:
   void initialise_device(Kernels& kernels);
-  void run(std::span<const MicroBatch> micro_batches, bool training, float loss_gradient_scale);
-  ExecutorStats run_step(std::span<const MicroBatch> micro_batches, double learning_rate,
-                         float loss_gradient_scale);
-  ExecutorStats run_without_calls(const Plan& plan);
+  void run_micro_batches(uint32_t count, bool training, float loss_gradient_scale);
+  ExecutorStats run_step(uint32_t count, double learning_rate, float loss_gradient_scale);
+  double mean_loss(uint64_t num_targets) const;
+  ExecutorStats run_plan(const Plan& plan);
   uint64_t check(std::span<const MicroBatch> micro_batches, size_t num_expected) const;
-  void upload_all(std::span<const MicroBatch> micro_batches);
-  void upload(const MicroBatch& batch, size_t index);
-  void send_loss_home();
-  double total_loss() const;
+  void upload(std::span<const MicroBatch> micro_batches);
 
   const Preparation& prepared_;
   const bool emulates_compute_;
-  const Trace no_calls_ = {};  // of plans that contain no calls
   const Layout& layout_;
   FixedMemory fixed_;
   std::vector<InputSpec> specs_;
   // Allocated before home_, which pins as much memory as the limit on pinned memory still allows.
-  Buffer host_inputs_, host_loss_;
+  RunBuffers buffers_;
   DeviceSpaces spaces_;
   DeviceState device_state_;
   Home home_;
   State state_;
-  Buffer device_inputs_, device_loss_;
-  std::vector<Tensor> input_views_;
-  std::unique_ptr<Event> inputs_ready_, loss_ready_;
   Optimizer optimizer_;
-  Executor executor_;
+  std::unique_ptr<Stream> compute_;
+  Runner runner_;
   Arena arena_;
   MicroBatches micro_batches_;
   enum class Condition : uint8_t {
@@ -106,27 +100,23 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       fixed_(fixed_memory(model, prepared.options, layout_, prepared.trace,
                           prepared.evaluation_trace)),
       specs_(model.inputs()),
-      host_inputs_(device.allocate(MemoryKind::Pinned, fixed_.input_bytes, "inputs")),
-      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
+      buffers_(device, fixed_.input_bytes),
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
-      device_state_(device, layout_, prepared.plan.device_updates, spaces_.base(Space::Weights)),
+      device_state_(device, layout_, prepared.plan.chunks, spaces_.base(Space::Weights)),
       home_(device, layout_, state_planes(prepared.options.dtype), home_options(prepared.plan)),
       state_(layout_, home_, device_state_),
-      device_inputs_(device.allocate(MemoryKind::Device, fixed_.input_bytes, "inputs")),
-      device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
-      inputs_ready_(device.create_event()),
-      loss_ready_(device.create_event()),
       optimizer_(device, layout_, spaces_, home_, state_, device_state_,
                  trained_parameters(layout_, prepared.trace), prepared.plan, prepared.options),
-      executor_(device, layout_, spaces_, home_, optimizer_,
-                static_cast<uint32_t>(
-                    std::max(prepared.plan.ops.size(), prepared.evaluation_plan.ops.size()))),
+      compute_(device.create_stream(StreamKind::Compute)),
+      runner_(device, *compute_, layout_, spaces_, home_, buffers_, optimizer_,
+              static_cast<uint32_t>(
+                  std::max(prepared.plan.ops.size(), prepared.evaluation_plan.ops.size()))),
       arena_(spaces_.base(Space::Activations),
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       micro_batches_(
-          model, device, executor_.compute(), executor_, arena_,
-          prepared.options.micro_batch_order == MicroBatchOrder::Vertical,
+          model, device, *compute_, runner_.hooks(), arena_,
+          prepared.schedule.micro_batch_order == MicroBatchOrder::Vertical,
           std::max(prepared.options.gradient_accumulation, prepared.options.evaluation_batches)) {
   if (device.info().num_threads > prepared.num_threads) {
     throw ConfigError(
@@ -157,59 +147,34 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
 void Trainer::Impl::initialise_device(Kernels& kernels) {
   const Plan& plan = prepared_.initialise_plan;
   if (plan.ops.empty()) return;
-  executor_.begin(no_calls_, plan);
-  executor_.finish();
-  for (const ResidentChunk& resident : plan.resident_at_end) {
+  runner_.run(plan);
+  for (const uint32_t c : plan.chunks_that(&ChunkRecord::ends_on_device)) {
     const auto elements = static_cast<int64_t>(layout_.chunk_elements());
-    kernels.submit(executor_.compute(), FillZero{{spaces_.address({Space::Weights, resident.chunk}),
-                                                  layout_.weight_type(),
-                                                  {elements}}});
+    kernels.submit(*compute_, FillZero{{spaces_.address({Space::Weights, c}),
+                                        layout_.weight_type(),
+                                        {elements}}});
   }
-  executor_.compute().synchronize();
-}
-
-void Trainer::Impl::upload(const MicroBatch& batch, size_t index) {
-  EBB_CHECK(batch.inputs.size() == specs_.size(), "a micro-batch has the wrong number of inputs");
-  size_t offset = index * fixed_.micro_batch_bytes;
-  for (size_t i = 0; i < specs_.size(); ++i) {
-    const Tensor& from = batch.inputs[i];
-    EBB_CHECK(from.dtype == specs_[i].dtype && from.shape == specs_[i].shape,
-              fmt::format("input '{}' has the wrong type or shape", specs_[i].name));
-    std::memcpy(host_inputs_.data() + offset, from.data, from.bytes());
-    input_views_.push_back({device_inputs_.data() + offset, from.dtype, from.shape});
-    offset += padded_bytes(from.bytes());
-  }
+  compute_->synchronize();
 }
 
 /// Checks and copies all inputs before the plan begins, so that a wrong input does no harm.
-void Trainer::Impl::upload_all(std::span<const MicroBatch> micro_batches) {
-  input_views_.clear();
-  for (size_t k = 0; k < micro_batches.size(); ++k) upload(micro_batches[k], k);
-  executor_.load().copy(device_inputs_.data(), host_inputs_.data(),
-                        micro_batches.size() * fixed_.micro_batch_bytes, CopyKind::Load);
-  executor_.load().record(*inputs_ready_);
-  executor_.compute().wait(*inputs_ready_);
+void Trainer::Impl::upload(std::span<const MicroBatch> micro_batches) {
+  buffers_.clear();
+  for (const MicroBatch& batch : micro_batches) {
+    EBB_CHECK(batch.inputs.size() == specs_.size(), "a micro-batch has the wrong number of inputs");
+    for (size_t i = 0; i < specs_.size(); ++i) buffers_.add_input(specs_[i], batch.inputs[i]);
+  }
+  runner_.upload();
 }
 
-void Trainer::Impl::run(std::span<const MicroBatch> micro_batches, bool training,
-                        float loss_gradient_scale) {
-  micro_batches_.run({.count = static_cast<uint32_t>(micro_batches.size()),
-                      .tape = tape_options(prepared_.options, training, optimizer_.step()),
-                      .inputs = input_views_,
-                      .loss_total = {device_loss_.data(), DType::F64, {1}},
-                      .loss_gradient_scale = loss_gradient_scale});
-  send_loss_home();
-}
-
-void Trainer::Impl::send_loss_home() {
-  executor_.compute().record(*loss_ready_);
-  executor_.store().wait(*loss_ready_);
-  executor_.store().copy(host_loss_.data(), device_loss_.data(), sizeof(double), CopyKind::Store);
-}
-
-double Trainer::Impl::total_loss() const {
-  if (emulates_compute_) return kNotANumber;
-  return *reinterpret_cast<const double*>(host_loss_.data());
+void Trainer::Impl::run_micro_batches(uint32_t count, bool training, float loss_gradient_scale) {
+  micro_batches_.run(
+      {.count = count,
+       .tape = tape_options(prepared_.options, prepared_.schedule, training, optimizer_.step()),
+       .inputs = buffers_.inputs(),
+       .loss_total = buffers_.device_loss(),
+       .loss_gradient_scale = loss_gradient_scale});
+  runner_.download_loss();
 }
 
 /// Checks the numbers of micro-batches and of targets, and returns the number of targets.
@@ -233,16 +198,16 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   StepResult result;
   result.num_targets = check(micro_batches, prepared_.options.gradient_accumulation);
   const Plan& plan = prepared_.plan;
-  if (executor_.resident_chunks() < plan.resident_at_start.size()) {
-    result.step_s = run_without_calls(prepared_.warm_up_plan).total_s;
+  if (runner_.num_chunks_on_device() < plan.count(&ChunkRecord::begins_on_device)) {
+    result.step_s = run_plan(prepared_.warm_up_plan).total_s;
     result.loaded_bytes = prepared_.warm_up_plan.loaded_bytes;
   }
-  upload_all(micro_batches);
+  upload(micro_batches);
   result.loss_scale = optimizer_.loss_scale();
   const ExecutorStats stats =
-      run_step(micro_batches, learning_rate,
+      run_step(static_cast<uint32_t>(micro_batches.size()), learning_rate,
                static_cast<float>(result.loss_scale / static_cast<double>(result.num_targets)));
-  result.loss = total_loss() / static_cast<double>(result.num_targets);
+  result.loss = mean_loss(result.num_targets);
   result.grad_norm = emulates_compute_ ? kNotANumber : optimizer_.grad_norm();
   result.skipped = optimizer_.skipped();
   result.step_s += stats.total_s;
@@ -258,38 +223,38 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
       optimizer_.counters().num_skipped_in_a_row >= prepared_.options.max_skipped_steps) {
     throw NumericError(fmt::format(
         "the gradient norm was not a number in {} steps in a row; the first such tensor is {}; the "
-        "weights are those before these steps; try a lower --lr or --dtype fp32",
+        "weights are those before these steps; try a lower `learning_rate` or `dtype` fp32",
         optimizer_.counters().num_skipped_in_a_row, optimizer_.first_bad_tensor()));
   }
   return result;
 }
 
-ExecutorStats Trainer::Impl::run_step(std::span<const MicroBatch> micro_batches,
-                                      double learning_rate, float loss_gradient_scale) {
+double Trainer::Impl::mean_loss(uint64_t num_targets) const {
+  return emulates_compute_ ? kNotANumber : buffers_.loss() / static_cast<double>(num_targets);
+}
+
+ExecutorStats Trainer::Impl::run_step(uint32_t count, double learning_rate,
+                                      float loss_gradient_scale) {
   // An update that waits for the state lock waits until the reader has copied state from the
   // device. Such a copy may be queued behind the compute stream's wait for the update and then
   // never run. So this thread waits for host work itself (Device::block_submitting_thread).
   const bool reader_copies_from_device =
-      !device_state_.chunks().empty() && optimizer_.state_lock().is_locked();
+      !device_state_.is_empty() && optimizer_.state_lock().is_locked();
   optimizer_.begin_step(learning_rate);
   try {
-    executor_.begin(prepared_.trace, prepared_.plan, reader_copies_from_device);
-    run(micro_batches, true, loss_gradient_scale);
-    return executor_.finish();
+    return runner_.run(
+        prepared_.trace, prepared_.plan,
+        [&] { run_micro_batches(count, true, loss_gradient_scale); }, reader_copies_from_device);
   } catch (...) {
-    const std::exception_ptr bad_data = executor_.cancel();
     condition_ = optimizer_.roll_back() ? Condition::Stopped : Condition::Lost;
-    if (bad_data) std::rethrow_exception(bad_data);
     throw;
   }
 }
 
-ExecutorStats Trainer::Impl::run_without_calls(const Plan& plan) {
+ExecutorStats Trainer::Impl::run_plan(const Plan& plan) {
   try {
-    executor_.begin(no_calls_, plan);
-    return executor_.finish();
+    return runner_.run(plan);
   } catch (...) {
-    executor_.cancel();
     condition_ = Condition::Lost;
     throw;
   }
@@ -298,26 +263,26 @@ ExecutorStats Trainer::Impl::run_without_calls(const Plan& plan) {
 double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
   const uint64_t num_targets = check(micro_batches, prepared_.options.evaluation_batches);
   flush();
-  upload_all(micro_batches);
+  upload(micro_batches);
+  const auto count = static_cast<uint32_t>(micro_batches.size());
   try {
-    executor_.begin(prepared_.evaluation_trace, prepared_.evaluation_plan);
-    run(micro_batches, false, 0);
-    executor_.finish();
+    runner_.run(prepared_.evaluation_trace, prepared_.evaluation_plan,
+                [&] { run_micro_batches(count, false, 0); });
   } catch (...) {
-    executor_.cancel();
-    condition_ = device_state_.chunks().empty() ? Condition::Stopped : Condition::Lost;
+    condition_ = device_state_.is_empty() ? Condition::Stopped : Condition::Lost;
     throw;
   }
-  return total_loss() / static_cast<double>(num_targets);
+  return mean_loss(num_targets);
 }
 
 void Trainer::Impl::flush() {
   EBB_CHECK(condition_ != Condition::Lost,
             "an earlier step or evaluation threw: the state is lost");
   if (condition_ == Condition::Stopped) return;
-  const bool is_resident = executor_.resident_chunks() > device_state_.chunks().size();
+  const bool is_resident =
+      runner_.num_chunks_on_device() > prepared_.plan.count(&ChunkRecord::is_on_device);
   if (!optimizer_.has_deferred() && !is_resident) return;
-  run_without_calls(prepared_.flush_plan);
+  run_plan(prepared_.flush_plan);
   optimizer_.forget_deferred();
 }
 
@@ -364,12 +329,12 @@ double Trainer::evaluate(std::span<const MicroBatch> micro_batches) {
 std::span<const OpTime> Trainer::last_step_times() const { return impl_->last_step_times(); }
 int64_t Trainer::num_updates() const { return impl_->counters().num_updates; }
 uint64_t Trainer::num_skipped() const { return impl_->counters().num_skipped; }
-uint64_t Trainer::state_hash() const {
+uint64_t Trainer::state_hash() {
   impl_->flush();
   return impl_->state().hash();
 }
 
-std::vector<float> Trainer::read_parameter(std::string_view name) const {
+std::vector<float> Trainer::read_parameter(std::string_view name) {
   const ParameterId id = parameter_named(impl_->layout(), name);
   impl_->flush();
   std::vector<float> values(impl_->layout().num_elements(id));
@@ -377,7 +342,7 @@ std::vector<float> Trainer::read_parameter(std::string_view name) const {
   return values;
 }
 
-void Trainer::visit_parameters(const VisitParameter& visit) const {
+void Trainer::visit_parameters(const VisitParameter& visit) {
   impl_->flush();
   std::vector<float> values;
   for (const ParameterId id : impl_->layout().call_order()) {
@@ -395,7 +360,7 @@ void Trainer::write_parameter(std::string_view name, std::span<const float> valu
   write_parameter(id, 0, values);
 }
 
-void Trainer::read_parameter(ParameterId id, uint64_t first, std::span<float> values) const {
+void Trainer::read_parameter(ParameterId id, uint64_t first, std::span<float> values) {
   impl_->flush();
   impl_->state().read(id, first, values);
 }

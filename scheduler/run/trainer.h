@@ -85,18 +85,18 @@ class Trainer {
   /// The number of skipped steps so far.
   uint64_t num_skipped() const;
   /// The XXH64 of the master, momentum and variance of every parameter in call order.
-  uint64_t state_hash() const;
+  uint64_t state_hash();
   /// Read and write the fp32 master of a parameter. Throw ConfigError if no parameter has the name.
-  std::vector<float> read_parameter(std::string_view name) const;
+  std::vector<float> read_parameter(std::string_view name);
   void write_parameter(std::string_view name, std::span<const float> values);
   /// Calls visit(name, shape, values) with the master of every parameter in call order. Only one
   /// parameter at a time is in memory.
   using VisitParameter =
       std::function<void(std::string_view name, const Shape& shape, std::span<const float> values)>;
-  void visit_parameters(const VisitParameter& visit) const;
+  void visit_parameters(const VisitParameter& visit);
   /// Read and write elements [first, first + values.size()) of the fp32 master of the parameter
   /// with this id in Model::parameters(). REQUIRES: the elements exist.
-  void read_parameter(ParameterId id, uint64_t first, std::span<float> values) const;
+  void read_parameter(ParameterId id, uint64_t first, std::span<float> values);
   void write_parameter(ParameterId id, uint64_t first, std::span<const float> values);
 
   /// Locks the state as it is now, so that another thread can read it during the next steps. Until

@@ -16,7 +16,7 @@ constexpr size_t kAlignment = 64;
 }  // namespace
 
 HomeOptions home_options(const Plan& plan) {
-  return {.device_chunks = plan.device_updates,
+  return {.chunks = plan.chunks,
           .gradient_buffers = plan.gradient_buffers,
           .sums = plan.stored_sums,
           .activations = plan.stored_activations};
@@ -26,7 +26,7 @@ size_t partial_norm_bytes(const Layout& layout) { return layout.num_pieces() * s
 
 size_t device_state_bytes(const Layout& layout, uint32_t num_chunks) {
   const DType type = layout.weight_type();
-  return num_chunks * layout.chunk_elements() * (state_bytes_per_element(type) - size_of(type));
+  return num_chunks * plane_bytes(type, uncopied_planes(type), layout.chunk_elements());
 }
 
 uint64_t bounce_buffer_elements(const Layout& layout) {
@@ -34,7 +34,7 @@ uint64_t bounce_buffer_elements(const Layout& layout) {
 }
 
 size_t bounce_buffer_bytes(const Layout& layout) {
-  return bounce_buffer_elements(layout) * state_bytes_per_element(layout.weight_type());
+  return state_bytes(layout.weight_type(), bounce_buffer_elements(layout));
 }
 
 size_t undo_log_bytes(const Layout& layout) {

@@ -23,19 +23,12 @@
 
 namespace ebb {
 
-/// One combination of settings with the time and the memory that a step takes with them: a row of
-/// the planner's table.
+/// One schedule with the time and the memory that a step takes with it: a row of the planner's
+/// table.
 struct Candidate {
-  MicroBatchOrder order = MicroBatchOrder::Horizontal;
-  Recompute recompute = Recompute::None;
-  ActivationPlacement activations = ActivationPlacement::Device;
-  UpdateOrder update = UpdateOrder::Overlap;
-  // The planner searches these numbers only for candidates whose time is near the shortest.
-  uint32_t recomputed_layers = 0;  ///< how many layers of the model are recomputed
-  uint32_t recomputed_of = 0;      ///< TrainerOptions::recomputed_of; 0: one group of all layers
-  uint32_t resident_chunks = 0;    ///< resident chunks that the host updates
-  uint32_t device_updates = 0;     ///< resident chunks that the device updates
-  uint32_t speculated_chunks = 0;  ///< chunks with a speculative update
+  /// What the plan does; without a plan, what it would be asked for. The planner searches numbers
+  /// only for candidates whose time is near the shortest.
+  Schedule schedule = {};
   std::string why_not = {};  ///< empty: it fits the budgets; if not, members below are not set
   double seconds = 0;        ///< the predicted time of a step; 0 on a machine without rates
   Bound bound = {};
@@ -48,7 +41,8 @@ struct Candidate {
 
 /// The result of prepare().
 struct Preparation {
-  TrainerOptions options;             ///< none is `Auto` or `Sqrt`
+  TrainerOptions options;             ///< as requested
+  Schedule schedule;                  ///< what the plan does
   std::vector<Candidate> candidates;  ///< one per combination of values; simple ones first
   size_t chosen = 0;                  ///< index of the chosen candidate
   std::shared_ptr<const Layout> layout;

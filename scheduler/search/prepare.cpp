@@ -27,21 +27,21 @@ struct DryRun {
   uint32_t num_layers = 0;
 };
 
-DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
-               bool training, const DeviceOptions& counted) {
+DryRun dry_run(const Model& model, const TrainerOptions& options, const Schedule& schedule,
+               uint32_t num_micro_batches, bool training, const DeviceOptions& counted) {
   SimDevice sim(counted);
   const auto compute = sim.create_stream(StreamKind::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = recorder.arena().base();  // never touched
   MicroBatches micro_batches(model, sim, *compute, recorder, recorder.arena(),
-                             options.micro_batch_order == MicroBatchOrder::Vertical,
+                             schedule.micro_batch_order == MicroBatchOrder::Vertical,
                              num_micro_batches);
   std::vector<Tensor> inputs;
   for (uint32_t k = 0; k < num_micro_batches; ++k) {
     for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
   }
   micro_batches.run({.count = num_micro_batches,
-                     .tape = tape_options(options, training),
+                     .tape = tape_options(options, schedule, training),
                      .inputs = inputs,
                      .loss_total = {base, DType::F64, {1}}},
                     [&](uint32_t k) {
@@ -117,24 +117,23 @@ void check_num_chunk_uses(const Trace& trace, const Layout& layout) {
   if (bytes / chunk_bytes <= kMostUses) return;
   throw ConfigError(fmt::format(
       "a step uses chunks of {} {} times, and a plan may have {} uses: give a chunk size of at "
-      "least {} (--chunk-size), or fewer micro-batches (--gradient-accumulation)",
+      "least {} (`chunk_bytes`), or fewer micro-batches (`gradient_accumulation`)",
       format_bytes(chunk_bytes), bytes / chunk_bytes, kMostUses,
       format_bytes(
           std::min<uint64_t>(std::bit_ceil(bytes / kMostUses + 1), TrainerOptions{}.chunk_bytes))));
 }
 
-PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
+PlanOptions plan_options(const Preparation& context, const Schedule& schedule, uint32_t num_blocks,
+                         bool update) {
   return {.num_blocks = num_blocks,
           .update = update,
-          .update_after_norm = updates_after_norm(options),
-          .gradient_buffers = options.gradient_buffers.value_or(kGradientBuffers),
-          .defer_updates = options.update != UpdateOrder::Wait,
-          .deferred_share = options.deferred_share.value_or(kDeferredShare),
-          .speculated_chunks = options.update == UpdateOrder::Speculate
-                                   ? options.speculated_chunks.value_or(UINT32_MAX)
-                                   : 0,
-          .resident_chunks = options.resident_chunks.value_or(0),
-          .device_updates = options.device_updates.value_or(0)};
+          .update_after_norm = updates_after_norm(context.options),
+          .gradient_buffers = schedule.gradient_buffers,
+          .defer_updates = schedule.update != UpdateOrder::Wait,
+          .deferred_share = schedule.deferred_share,
+          .speculated_chunks = schedule.speculated_chunks,
+          .resident_chunks = schedule.resident_chunks,
+          .device_updates = schedule.device_updates};
 }
 
 /// The number of blocks in the budget besides the planes of `device_updates` chunks, but no more
@@ -179,24 +178,23 @@ BlockNeed need_of(const Preparation& p, const ChunkTrace& evaluating) {
   return evaluation.num_blocks > need.num_blocks ? evaluation : need;
 }
 
-/// The square root of the number of layers. With groups of so many layers, about as many
-/// activations are kept between groups as exist inside one group.
-Recompute square_root(const Model& model, TrainerOptions options) {
-  options.recompute = Recompute::None;
-  options.activations = ActivationPlacement::Device;
-  options.micro_batch_order = MicroBatchOrder::Horizontal;
-  const double num_layers = dry_run(model, options, 1, true, {.num_threads = 1}).num_layers;
-  return static_cast<Recompute>(std::max(1L, std::lround(std::sqrt(num_layers))));
-}
-
 }  // namespace
 
-Preparation prepare_context(const Model& model, const TrainerOptions& requested,
-                            const Budgets& budgets) {
-  TrainerOptions options = requested;
-  if (options.recompute == Recompute::Sqrt) options.recompute = square_root(model, options);
+// With the square root, about as many activations are kept between groups as exist inside one
+// group.
+Recompute resolve(const RecomputeRequest& request, const Model& model,
+                  const TrainerOptions& options) {
+  if (const auto* const recompute = std::get_if<Recompute>(&request)) return *recompute;
+  const double num_layers = dry_run(model, options, {}, 1, true, {.num_threads = 1}).num_layers;
+  return {.layers_at_once =
+              static_cast<uint32_t>(std::max(1L, std::lround(std::sqrt(num_layers))))};
+}
+
+Preparation prepare_context(const Model& model, const TrainerOptions& options,
+                            const Schedule& schedule, const Budgets& budgets) {
   Preparation p;
   p.options = options;
+  p.schedule = schedule;
   p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
   p.device = budgets.device;
   p.attention = budgets.attention;
@@ -205,14 +203,15 @@ Preparation prepare_context(const Model& model, const TrainerOptions& requested,
                                  .num_threads = p.num_threads,
                                  .attention = p.attention,
                                  .counted_kind = p.device};
-  DryRun run = dry_run(model, options, options.gradient_accumulation, true, counted);
+  DryRun run = dry_run(model, options, schedule, options.gradient_accumulation, true, counted);
   p.num_layers = run.num_layers;
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
   check_num_chunk_uses(p.trace, *p.layout);
   if (options.evaluation_batches > 0) {
-    p.evaluation_trace = dry_run(model, options, options.evaluation_batches, false, counted).trace;
+    p.evaluation_trace =
+        dry_run(model, options, schedule, options.evaluation_batches, false, counted).trace;
   }
   for (const Call& m : p.trace.calls) p.flops += m.cost.flops;
 
@@ -271,12 +270,19 @@ void throw_too_large_for_device(const Preparation& p, size_t budget) {
       need_by_class(need, p.ledger, p.layout->chunk_bytes())));
 }
 
-Plan plan_step(const Preparation& context, const TrainerOptions& requested) {
-  TrainerOptions options = requested;
-  options.device_updates =
-      std::min(requested.device_updates.value_or(0), most_device_updates(context));
+Plan plan_step(const Preparation& context, const Schedule& requested) {
+  Schedule schedule = requested;
+  schedule.device_updates = std::min(requested.device_updates, most_device_updates(context));
+  const uint32_t num_blocks = blocks_beside(context, schedule.device_updates);
   return make_plan(*context.chunk_trace, context.trace, *context.layout,
-                   plan_options(options, blocks_beside(context, *options.device_updates), true));
+                   plan_options(context, schedule, num_blocks, true));
+}
+
+Schedule schedule_of(const Plan& plan, Schedule asked) {
+  asked.device_updates = plan.count(&ChunkRecord::is_on_device);
+  asked.resident_chunks = plan.count(&ChunkRecord::ends_on_device) - asked.device_updates;
+  asked.speculated_chunks = plan.count(&ChunkRecord::is_speculative);
+  return asked;
 }
 
 namespace {
@@ -284,7 +290,7 @@ namespace {
 /// The size of the staging buffers; 0 on the host backend, or if the home can be pinned completely.
 size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
   if (p.device != DeviceKind::Cuda) return 0;
-  const bool updates = !plan.device_updates.empty();
+  const bool updates = plan.count(&ChunkRecord::is_on_device) > 0;
   const size_t pinned_buffers[] = {input_bytes, sizeof(double), updates ? kCoefficientBytes : 0,
                                    updates ? bounce_buffer_bytes(*p.layout) : 0};
   const size_t home_bytes =
@@ -298,14 +304,13 @@ Ledger ledger_with(const Preparation& context, const Plan& plan) {
   Ledger ledger = context.ledger;
   const size_t input_bytes = ledger.bytes("inputs", Tier::Device);
   ledger.add("chunk blocks", Tier::Device, plan.num_blocks * context.layout->chunk_bytes());
-  if (!plan.device_updates.empty()) {
-    const auto num = static_cast<uint32_t>(plan.device_updates.size());
+  if (const uint32_t num = plan.count(&ChunkRecord::is_on_device); num > 0) {
     ledger.add("state on the device", Tier::Device, device_state_bytes(*context.layout, num));
     ledger.add("coefficients", Tier::Host, kCoefficientBytes);
     ledger.add("bounce buffer", Tier::Host, bounce_buffer_bytes(*context.layout));
   }
-  if (!plan.speculated.empty()) {
-    ledger.add("undo logs", Tier::Host, plan.speculated.size() * undo_log_bytes(*context.layout));
+  if (const uint32_t num = plan.count(&ChunkRecord::is_speculative); num > 0) {
+    ledger.add("undo logs", Tier::Host, num * undo_log_bytes(*context.layout));
   }
   add_home(ledger, *context.layout, state_planes(context.options.dtype), home_options(plan));
   ledger.add("inputs", Tier::Host, input_bytes);
@@ -319,19 +324,16 @@ void complete(Preparation& p, Plan plan) {
   p.ledger = ledger_with(p, plan);
   p.plan = std::move(plan);
   p.num_blocks = p.plan.num_blocks;
-  p.options.device_updates = static_cast<uint32_t>(p.plan.device_updates.size());
-  p.options.speculated_chunks = static_cast<uint32_t>(p.plan.speculated.size());
-  p.options.resident_chunks =
-      static_cast<uint32_t>(p.plan.resident_at_end.size() - p.plan.device_updates.size());
-  check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));
+  p.schedule = schedule_of(p.plan, p.schedule);
+  check_plan(p.plan, p.trace, layout, plan_options(p, p.schedule, p.num_blocks, true));
   p.initialise_plan = make_initialise_plan(p.plan);
   p.flush_plan = make_flush_plan(p.plan);
   p.warm_up_plan = make_warm_up_plan(p.plan, layout);
   p.chunk_trace.reset();
   if (p.options.evaluation_batches == 0) return;
-  PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
+  PlanOptions evaluation = plan_options(p, p.schedule, p.num_blocks, false);
   evaluation.resident_chunks = 0;  // a step leaves other chunks resident
-  evaluation.device_chunks = p.plan.device_updates;
+  evaluation.chunks_of_step = p.plan.chunks;
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
   check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);
 }
@@ -339,15 +341,17 @@ void complete(Preparation& p, Plan plan) {
 Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                     const Machine& machine) {
   if (options.gradient_accumulation == 0) {
-    throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
+    throw ConfigError("`gradient_accumulation` 0: a step has at least one micro-batch");
   }
-  if (options.recomputed_of == 0) {
+  const std::optional<RecomputeRequest>& recompute = options.schedule.recompute;
+  const auto* const layers = recompute ? std::get_if<Recompute>(&*recompute) : nullptr;
+  if (layers != nullptr && layers->of == 0) {
     throw ConfigError(
-        "recomputed_of is 0: a group of layers, of which some are recomputed, has 1 or more");
+        "Recompute::of is 0: a group of layers, of which some are recomputed, has 1 or more");
   }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     throw ConfigError(
-        fmt::format("--dropout {:g}: allowed is a number from 0 to below 1", options.dropout));
+        fmt::format("`dropout` {:g}: allowed is a number from 0 to below 1", options.dropout));
   }
   const uint32_t scale = options.initial_loss_scale;
   if (!std::has_single_bit(scale) || scale > kLargestLossScale) {

@@ -24,7 +24,7 @@ constexpr size_t kMostCalls = size_t{1} << 22;
 [[noreturn]] void throw_too_many_calls() {
   throw ConfigError(
       fmt::format("a step or an evaluation has more than {} calls: use fewer micro-batches "
-                  "(--gradient-accumulation, --eval-batches), and a larger --micro-batch-size",
+                  "(`gradient_accumulation`, `evaluation_batches`), and a larger `micro_batch_size`",
                   kMostCalls));
 }
 
@@ -105,7 +105,7 @@ void TraceRecorder::observe_arena(ArenaEvent event, size_t offset, size_t bytes)
   trace_.arena_bytes = std::max(trace_.arena_bytes, offset + bytes);
   if (trace_.arena_bytes > kMostActivationBytes) {
     throw ConfigError(fmt::format(
-        "with this --micro-batch-size and --seq-length, a step has activations of more than {} at "
+        "with this `micro_batch_size` and `seq_length`, a step has activations of more than {} at "
         "once, which no machine has memory for: make one of them smaller",
         format_bytes(kMostActivationBytes)));
   }

@@ -35,9 +35,9 @@ class LargeHead : public Model {
 };
 
 TrainerOptions options(MicroBatchOrder order, uint32_t num_micro_batches) {
-  return {.micro_batch_order = order,
-          .gradient_accumulation = num_micro_batches,
-          .evaluation_batches = 1};
+  return {.gradient_accumulation = num_micro_batches,
+          .evaluation_batches = 1,
+          .schedule = {.micro_batch_order = order}};
 }
 
 TEST(LargeHead, NeedsLessThanAGibibyteOfBlocks) {

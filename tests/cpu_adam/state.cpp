@@ -6,6 +6,8 @@
 #include <cmath>
 #include <random>
 
+#include "device/adamw_planes.h"
+
 namespace ebb::test {
 
 Guarded::Guarded(int64_t n, size_t element_bytes)
@@ -31,26 +33,37 @@ std::string name_of_types(Types types) {
   return fmt::format("{}_gradient_{}", name_of(types.weight), name_of(types.gradient));
 }
 
-State::State(int64_t n, Types types)
-    : n_(n),
-      types_(types),
-      weight_(n, size_of(types.weight)),
-      low_(types.weight == DType::BF16 ? n : 0, sizeof(int16_t)),
-      master_(types.weight == DType::F16 ? n : 0, sizeof(float)),
-      momentum_(n, sizeof(float)),
-      variance_(n, sizeof(float)),
-      gradient_(n, size_of(types.gradient)) {}
+NamedPlanes named(const Planes& planes) {
+  const auto of = [](const auto& at) {
+    return NamedPlanes{.weight = reinterpret_cast<std::byte*>(at.weight),
+                       .momentum = at.momentum,
+                       .variance = at.variance};
+  };
+  if (planes.weight_dtype == DType::F32) return of(adamw_view<float, float>(planes));
+  if (planes.weight_dtype == DType::F16) {
+    const auto at = adamw_view<F16, float>(planes);
+    NamedPlanes result = of(at);
+    result.master = at.remainder;
+    return result;
+  }
+  const auto at = adamw_view<BF16, float>(planes);
+  NamedPlanes result = of(at);
+  result.low = at.remainder;
+  return result;
+}
+
+State::State(int64_t n, Types types) : n_(n), types_(types), gradient_(n, size_of(types.gradient)) {
+  for (const PlaneInfo& plane : state_planes(types.weight)) {
+    planes_.emplace_back(n, plane.bytes_per_group);
+  }
+}
 
 Planes State::planes() {
-  const bool split = types_.weight == DType::BF16, whole = types_.weight == DType::F16;
-  return {.weight = weight_.data(),
-          .low = split ? reinterpret_cast<int16_t*>(low_.data()) : nullptr,
-          .master = whole ? reinterpret_cast<float*>(master_.data()) : nullptr,
-          .momentum = reinterpret_cast<float*>(momentum_.data()),
-          .variance = reinterpret_cast<float*>(variance_.data()),
-          .gradient = gradient_.data(),
-          .weight_dtype = types_.weight,
-          .gradient_dtype = types_.gradient};
+  Planes planes{.gradient = gradient_.data(),
+                .weight_dtype = types_.weight,
+                .gradient_dtype = types_.gradient};
+  for (size_t i = 0; i < planes_.size(); ++i) planes[i] = planes_[i].data();
+  return planes;
 }
 
 std::vector<float> State::masters() {
@@ -81,23 +94,15 @@ void State::set_gradient(int64_t i, float value) {
 
 std::vector<std::byte> State::bits() const {
   std::vector<std::byte> result;
-  for (const Guarded* plane : {&weight_, &low_, &master_, &momentum_, &variance_}) {
-    const std::vector<std::byte> content = plane->content();
+  for (const Guarded& plane : planes_) {
+    const std::vector<std::byte> content = plane.content();
     result.insert(result.end(), content.begin(), content.end());
   }
   return result;
 }
 
 bool State::intact() const {
-  return weight_.intact() && low_.intact() && master_.intact() && momentum_.intact() &&
-         variance_.intact() && gradient_.intact();
-}
-
-std::vector<float> State::floats(const Guarded& plane) const {
-  const std::vector<std::byte> content = plane.content();
-  std::vector<float> result(static_cast<size_t>(n_));
-  if (n_ > 0) std::memcpy(result.data(), content.data(), content.size());
-  return result;
+  return std::ranges::all_of(planes_, &Guarded::intact) && gradient_.intact();
 }
 
 std::vector<float> make_gradients(int64_t n, uint64_t seed) {

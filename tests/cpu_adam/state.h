@@ -40,6 +40,16 @@ inline constexpr Types kAllTypes[] = {{DType::F32, DType::F32},   {DType::F32, D
 
 std::string name_of_types(Types types);
 
+/// The planes of AdamW by name.
+struct NamedPlanes {
+  std::byte* weight = nullptr;
+  int16_t* low = nullptr;   ///< only with bf16 weights
+  float* master = nullptr;  ///< only with fp16 weights
+  float* momentum = nullptr;
+  float* variance = nullptr;
+};
+NamedPlanes named(const Planes& planes);
+
 class State {
  public:
   State(int64_t n, Types types);
@@ -47,8 +57,8 @@ class State {
   Planes planes();
   int64_t n() const { return n_; }
   std::vector<float> masters();
-  std::vector<float> momenta() const { return floats(momentum_); }
-  std::vector<float> variances() const { return floats(variance_); }
+  std::vector<float> momenta() { return floats(named(planes()).momentum); }
+  std::vector<float> variances() { return floats(named(planes()).variance); }
   /// Normally distributed weights with standard deviation 0.02, as in a new model.
   void set_weights(uint64_t seed);
   /// Gradients of both signs over four decades. All are exact in bf16 and in fp16, so that all
@@ -60,11 +70,12 @@ class State {
   bool intact() const;
 
  private:
-  std::vector<float> floats(const Guarded& plane) const;
+  std::vector<float> floats(const float* plane) const { return {plane, plane + n_}; }
 
   int64_t n_;
   Types types_;
-  Guarded weight_, low_, master_, momentum_, variance_, gradient_;
+  std::vector<Guarded> planes_;  // by index of state_planes()
+  Guarded gradient_;
 };
 
 /// The gradients that set_gradients(seed) stores.

@@ -43,7 +43,7 @@ double worst_ratio(int64_t n, Types types, Bug bug = Bug::None,
     if (state_bug != StateBug::LostStep || t != kSteps / 2) {
       adamw_update(team, state.planes(), n, step_at(t), kDecayFactor, kRateFactor);
     }
-    if (state_bug == StateBug::DroppedLow) std::fill_n(state.planes().low, n, int16_t{0});
+    if (state_bug == StateBug::DroppedLow) std::fill_n(named(state.planes()).low, n, int16_t{0});
     reference.update(make_gradients(n, seed), step_at(t), kDecayFactor, kRateFactor);
   }
   EXPECT_TRUE(state.intact());
@@ -147,21 +147,16 @@ class Fenced {
 
 TEST_P(AdamWTypes, DoesNotAccessMemoryOutsideThePlanes) {
   ThreadTeam team(1);
-  Fenced weight, low, master, momentum, variance, gradient;
+  const std::span<const PlaneInfo> infos = state_planes(GetParam().weight);
+  Fenced memory[kMostPlanes], gradient;
   for (bool at_end : {false, true}) {
     for (int64_t n = 1; n <= 70; ++n) {
       const auto count = static_cast<size_t>(n);
-      Planes planes{.weight = weight.address(count * size_of(GetParam().weight), at_end),
-                    .momentum = reinterpret_cast<float*>(momentum.address(count * 4, at_end)),
-                    .variance = reinterpret_cast<float*>(variance.address(count * 4, at_end)),
-                    .gradient = gradient.address(count * size_of(GetParam().gradient), at_end),
+      Planes planes{.gradient = gradient.address(count * size_of(GetParam().gradient), at_end),
                     .weight_dtype = GetParam().weight,
                     .gradient_dtype = GetParam().gradient};
-      if (GetParam().weight == DType::BF16) {
-        planes.low = reinterpret_cast<int16_t*>(low.address(count * 2, at_end));
-      }
-      if (GetParam().weight == DType::F16) {
-        planes.master = reinterpret_cast<float*>(master.address(count * 4, at_end));
+      for (size_t i = 0; i < infos.size(); ++i) {
+        planes[i] = memory[i].address(infos[i].bytes(count), at_end);
       }
       adamw_update(team, planes, n, step_at(1), 1, 1);
       std::vector<float> masters(count);
@@ -181,11 +176,11 @@ TEST(AdamW, RejectsInvalidArguments) {
   EXPECT_THROW(update(good, step_at(0)), LogicError);
   EXPECT_THROW(adamw_update(team, good, -1, step_at(1), 1, 1), LogicError);
   for (auto spoil : std::initializer_list<void (*)(Planes&)>{
-           [](Planes& p) { p.weight = nullptr; }, [](Planes& p) { p.low = nullptr; },
-           [](Planes& p) { p.momentum = nullptr; }, [](Planes& p) { p.variance = nullptr; },
-           [](Planes& p) { p.gradient = nullptr; }, [](Planes& p) { p.weight_dtype = DType::F32; },
+           [](Planes& p) { p[0] = nullptr; }, [](Planes& p) { p[1] = nullptr; },
+           [](Planes& p) { p[2] = nullptr; }, [](Planes& p) { p[3] = nullptr; },
+           [](Planes& p) { p[4] = p[3]; }, [](Planes& p) { p.gradient = nullptr; },
+           [](Planes& p) { p.weight_dtype = DType::F32; },
            [](Planes& p) { p.weight_dtype = DType::F64; },
-           [](Planes& p) { p.weight_dtype = DType::F16; },
            [](Planes& p) { p.gradient_dtype = DType::I32; }}) {
     Planes planes = good;
     spoil(planes);
@@ -275,34 +270,47 @@ TEST(AdamW, Fp16WeightsAreRoundedMasters) {
     masters[3] = 65519.0f, masters[4] = 65520.0f, masters[5] = 1e-7f, masters[6] = 7e4f;
     write_masters(state.planes(), masters);
     for (int64_t t = 1; t <= 3; ++t) {
-      const auto* weights = reinterpret_cast<const F16*>(state.planes().weight);
+      const auto* weights = reinterpret_cast<const F16*>(named(state.planes()).weight);
       masters = state.masters();
       for (size_t i = 0; i < masters.size(); ++i) {
         ASSERT_EQ(weights[i].bits, F16(masters[i]).bits) << i << hwy::TargetName(target);
       }
       adamw_update(team, state.planes(), kCount, step_at(t), 1, 1);
     }
-    EXPECT_EQ(reinterpret_cast<const F16*>(state.planes().weight)[6].bits & 0x7c00u, 0x7c00u);
+    EXPECT_EQ(reinterpret_cast<const F16*>(named(state.planes()).weight)[6].bits & 0x7c00u,
+              0x7c00u);
   }
 }
 
 TEST(StatePlanes, TakeTwelveOrFourteenBytesAParameter) {
-  for (DType type : {DType::BF16, DType::F32}) {
-    size_t bits = 0, num_weights = 0;
-    for (const PlaneInfo& plane : state_planes(type)) {
-      bits += plane.bits_per_element;
-      num_weights += plane.is_weight;
+  for (const DType type : {DType::BF16, DType::F32, DType::F16}) {
+    const std::span<const PlaneInfo> infos = state_planes(type);
+    const size_t bytes = type == DType::F16 ? 14 : 12;
+    EXPECT_EQ(state_bytes(type, 1000), 1000 * bytes);
+    EXPECT_EQ(plane_bytes(type, uncopied_planes(type), 1000), 1000 * (bytes - size_of(type)));
+    EXPECT_EQ(all_planes(type).count(), infos.size());
+    EXPECT_EQ(master_planes(type).count(), type == DType::F32 ? 1u : 2u);
+    EXPECT_EQ(std::ranges::count_if(infos, &PlaneInfo::is_copied), 1);
+    EXPECT_TRUE(infos[kWeightPlane].is_copied);
+    EXPECT_EQ(infos[kWeightPlane].type, type);
+    for (const PlaneInfo& plane : infos) {
+      EXPECT_EQ(plane.bytes_per_group, size_of(plane.type)) << plane.name;
+      EXPECT_EQ(plane.elements_per_group, 1u) << plane.name;
     }
-    EXPECT_EQ(bits, 96u);
-    EXPECT_EQ(num_weights, 1u);
-    EXPECT_TRUE(state_planes(type)[0].is_weight);
-    EXPECT_EQ(state_planes(type)[0].bits_per_element, 8 * size_of(type));
   }
-  size_t bits = 0;
-  for (const PlaneInfo& plane : state_planes(DType::F16)) bits += plane.bits_per_element;
-  EXPECT_EQ(bits, 14u * 8);
-  EXPECT_TRUE(state_planes(DType::F16)[0].is_weight);
   EXPECT_THROW(state_planes(DType::I32), LogicError);
+}
+
+TEST(StatePlanes, AreCountedInGroups) {
+  constexpr PlaneInfo kScaled{// a byte for each element, and an fp32 scale for 64 elements
+                              .name = "scaled",
+                              .type = DType::F32,
+                              .bytes_per_group = 68,
+                              .elements_per_group = 64};
+  EXPECT_EQ(kScaled.bytes(0), 0u);
+  EXPECT_EQ(kScaled.bytes(1), 68u);
+  EXPECT_EQ(kScaled.bytes(64), 68u);
+  EXPECT_EQ(kScaled.bytes(65), 136u);
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ std::vector<float> train(const Recorded& run, Types types, Mistake mistake) {
     }
     adamw_update(team, state.planes(), run.num_elements, step_at(run, t), 1, factor);
     if (mistake == Mistake::DroppedLow) {
-      std::fill_n(state.planes().low, run.num_elements, int16_t{0});
+      std::fill_n(named(state.planes()).low, run.num_elements, int16_t{0});
     }
   }
   return state.masters();

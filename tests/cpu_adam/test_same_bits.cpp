@@ -143,12 +143,13 @@ TEST(SameBits, StateIsTheSameForAllGradientTypes) {
 /// Sets masters, momenta, variances and gradients to denormals.
 void set_denormal(State& state) {
   const Planes planes = state.planes();
+  const NamedPlanes at = named(planes);
   std::vector<float> masters(static_cast<size_t>(state.n()));
   for (int64_t i = 0; i < state.n(); ++i) {
     const auto bits = static_cast<uint32_t>(i + 1) * 64u % 0x800000u;
     masters[static_cast<size_t>(i)] = std::bit_cast<float>(bits);
-    planes.momentum[i] = std::bit_cast<float>(bits | 0x80000000u);
-    planes.variance[i] = std::bit_cast<float>(bits);
+    at.momentum[i] = std::bit_cast<float>(bits | 0x80000000u);
+    at.variance[i] = std::bit_cast<float>(bits);
     const_cast<BF16*>(reinterpret_cast<const BF16*>(planes.gradient))[i] =
         BF16::from_bits(static_cast<uint16_t>(bits >> 16));
   }
@@ -190,8 +191,8 @@ TEST(Denormals, AreNeverMadeByDecay) {
     State state(kSmall, {DType::BF16, DType::F16});
     state.set_weights(1);
     for (int64_t i = 0; i < kSmall; ++i) {
-      state.planes().momentum[i] = std::ldexp(1.0f + static_cast<float>(i) / 67, -120);
-      state.planes().variance[i] = std::ldexp(1.0f + static_cast<float>(i) / 67, -124);
+      named(state.planes()).momentum[i] = std::ldexp(1.0f + static_cast<float>(i) / 67, -120);
+      named(state.planes()).variance[i] = std::ldexp(1.0f + static_cast<float>(i) / 67, -124);
     }
     std::vector<std::byte> history;
     for (step.t = 5; step.t < 25; ++step.t) {

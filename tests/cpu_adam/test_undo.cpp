@@ -119,10 +119,11 @@ TEST_P(Undo, RestoresEachBitOfSeveralTasks) {
 bool nans_are_kept(Trial& trial) {
   const Planes planes = trial.state.planes();
   if (planes.weight_dtype != DType::BF16) return true;
-  const auto* const weight = reinterpret_cast<const BF16*>(planes.weight);
+  const NamedPlanes at = named(planes);
+  const auto* const weight = reinterpret_cast<const BF16*>(at.weight);
   const auto is_kept = [&](int64_t i) {
     const uint16_t bits = weight[i].bits;
-    return (bits & 0x7fff) <= 0x7f80 || ((bits & 0x40) != 0 && planes.low[i] == 0);
+    return (bits & 0x7fff) <= 0x7f80 || ((bits & 0x40) != 0 && at.low[i] == 0);
   };
   return std::ranges::all_of(trial.ranges, [&](const AdamWRange& run) {
     return std::ranges::all_of(std::views::iota(run.first, run.first + run.count), is_kept);

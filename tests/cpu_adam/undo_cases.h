@@ -46,15 +46,16 @@ inline void fill_with_bits(const Planes& planes, int64_t count, RandomBits rando
     const uint32_t bits = bytes == 2 ? random() >> 16 : random();
     std::memcpy(static_cast<std::byte*>(plane) + static_cast<size_t>(i) * bytes, &bits, bytes);
   };
+  const NamedPlanes at = named(planes);
   for (int64_t i = 0; i < count; ++i) {
-    put(planes.weight, i, size_of(planes.weight_dtype));
-    if (planes.low) put(planes.low, i, 2);
-    if (planes.master) {  // an fp16 weight is its rounded master
-      put(planes.master, i, 4);
-      reinterpret_cast<F16*>(planes.weight)[i] = F16(planes.master[i]);
+    put(at.weight, i, size_of(planes.weight_dtype));
+    if (at.low) put(at.low, i, 2);
+    if (at.master) {  // an fp16 weight is its rounded master
+      put(at.master, i, 4);
+      reinterpret_cast<F16*>(at.weight)[i] = F16(at.master[i]);
     }
-    put(planes.momentum, i, 4);
-    put(planes.variance, i, 4);
+    put(at.momentum, i, 4);
+    put(at.variance, i, 4);
     put(const_cast<std::byte*>(planes.gradient), i, size_of(planes.gradient_dtype));
   }
 }

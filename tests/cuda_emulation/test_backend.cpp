@@ -51,20 +51,20 @@ TEST_F(EmulatedBackend, WithoutADriverNoDeviceIsThereAndTheHostIsNamed) {
   EXPECT_EQ(probe_cuda().note, "no CUDA driver on this machine");
   const auto text = error_of<ConfigError>([] { create_gpu(); });
   EXPECT_SAYS(text, "no CUDA driver");
-  EXPECT_SAYS(text, "--device host");
+  EXPECT_SAYS(text, "`device` host");
 }
 
 TEST_F(EmulatedBackend, ADriverWithoutAGpuIsToldFromNone) {
   emulation::settings().num_devices = 0;
   EXPECT_SAYS(probe_cuda().note, "driver for CUDA 13.0");
-  EXPECT_SAYS(error_of<ConfigError>([] { create_gpu(); }), "--device host");
+  EXPECT_SAYS(error_of<ConfigError>([] { create_gpu(); }), "`device` host");
 }
 
 TEST_F(EmulatedBackend, ALibraryForAttentionIsTakenWhereItIsAndAskedForWhereItIsNot) {
   EXPECT_EQ(probe_cuda().attention_library, "");
   const std::string ours = create_gpu()->info().name;
   EXPECT_SAYS(error_of<ConfigError>([] { create_gpu({.attention = AttentionKernels::Cudnn}); }),
-              "LD_LIBRARY_PATH, or use --attention ebb");
+              "LD_LIBRARY_PATH, or use `attention` ebb");
   emulation::settings().attention_library = "cuDNN 9.11.0";
   EXPECT_EQ(probe_cuda().attention_library, "cuDNN 9.11.0");
   EXPECT_EQ(create_gpu()->info().name, ours + ", attention by cuDNN 9.11.0");
@@ -83,7 +83,7 @@ TEST_F(EmulatedBackend, AGpuThatMapsNoMemoryIsRefused) {
   emulation::settings().maps_memory = false;
   const auto error = error_of<ConfigError>([] { create_gpu(); });
   EXPECT_SAYS(error, "sm_90 cannot map its memory");
-  EXPECT_SAYS(error, "--device host");
+  EXPECT_SAYS(error, "`device` host");
 }
 
 /// A build without code for the GPU is refused before any work.
@@ -104,7 +104,7 @@ TEST_F(EmulatedBackend, ADriverThatCompilesNoPtxIsRefusedWithTheRemedy) {
     emulation::settings().code_status = status;
     const auto error = error_of<ConfigError>([] { create_gpu(); });
     EXPECT_SAYS(error, says);
-    EXPECT_SAYS(error, "--device host");
+    EXPECT_SAYS(error, "`device` host");
   }
 }
 
@@ -114,7 +114,7 @@ TEST_F(EmulatedBackend, ADriverThatLacksACallIsRefusedByTheCall) {
     emulation::settings().missing_driver_call = call;
     const auto text = error_of<ConfigError>([] { create_gpu(); });
     EXPECT_SAYS(text, std::string("has no ") + call);
-    EXPECT_SAYS(text, "12.4 or later, or --device host");
+    EXPECT_SAYS(text, "12.4 or later, or `device` host");
   }
 }
 
@@ -144,7 +144,7 @@ TEST_F(EmulatedBackend, LessMemoryThanTheBudgetSaysIsAnErrorThatLeavesNothing) {
   for (const auto& attempt : attempts) {
     const auto text = error_of<OutOfMemory>(attempt);
     EXPECT_SAYS(text, "nvidia-smi");
-    EXPECT_SAYS(text, "--device-memory");
+    EXPECT_SAYS(text, "`device_memory`");
     EXPECT_EQ(device->used_bytes(), 0u);
     EXPECT_EQ(emulation::live(), before);
   }

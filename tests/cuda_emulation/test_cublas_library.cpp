@@ -36,14 +36,14 @@ std::string error_of_loading() {
 TEST(CublasLibrary, IsAskedForWhereItIsMissing) {
   found_library = nullptr;
   const std::string error = error_of_loading();
-  EXPECT_NE(error.find("LD_LIBRARY_PATH, or use --device host"), std::string::npos) << error;
+  EXPECT_NE(error.find("LD_LIBRARY_PATH, or use `device` host"), std::string::npos) << error;
 }
 
 TEST(CublasLibrary, ThatLacksACallIsNamedByIt) {
   found_library = RTLD_NEXT;  // no library has the function
   const std::string error = error_of_loading();
   EXPECT_NE(error.find("has no cublasLtCreate"), std::string::npos) << error;
-  EXPECT_NE(error.find("or use --device host"), std::string::npos) << error;
+  EXPECT_NE(error.find("or use `device` host"), std::string::npos) << error;
 }
 
 /// Without cuDNN, attention uses our own kernels.

@@ -120,7 +120,7 @@ TEST(Cudnn, ThatDoesNotStartIsLeftOutByAFlag) {
   if (attention_library_name().empty()) GTEST_SKIP() << "there is no cuDNN here that will do";
   EXPECT_TRUE(attention_library_name().starts_with("cuDNN 9.")) << attention_library_name();
   const std::string error = error_of<ConfigError>([] { create_attention_library(); }).what();
-  EXPECT_NE(error.find("use --attention ebb"), std::string::npos) << error;
+  EXPECT_NE(error.find("use `attention` ebb"), std::string::npos) << error;
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ TEST_F(HomeMemoryTest, WhereALimitLeavesRingsNoRoomItIsNamed) {
     FAIL() << "nothing can be copied";
   } catch (const OutOfMemory& error) {
     EXPECT_EQ(error.limit, 4 * kMiB);
-    EXPECT_NE(std::string(error.what()).find("--pinned"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("`pinned_memory`"), std::string::npos) << error.what();
   }
   EXPECT_EQ(device->pinned_bytes(), most.bytes());
 }
@@ -203,7 +203,7 @@ TEST_F(HomeMemoryTest, ALimitBelowTheRingsIsRefused) {
     device(kMiB);
     FAIL() << "nothing could be copied";
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("--pinned 1 MiB"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("`pinned_memory` 1 MiB"), std::string::npos) << error.what();
   }
 }
 
@@ -216,7 +216,7 @@ TEST_F(HomeMemoryTest, BuffersThatArePinnedWholeKeepToTheLimit) {
   } catch (const OutOfMemory& error) {
     EXPECT_EQ(error.used, 3 * kMiB);
     EXPECT_EQ(error.limit, 4 * kMiB);
-    EXPECT_NE(std::string(error.what()).find("--pinned"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("`pinned_memory`"), std::string::npos) << error.what();
   }
 }
 

@@ -25,7 +25,7 @@ TEST_F(LibraryAttention, HasTheSameBitsForEveryBudgetAndOrder) {
   IdentityCheck short_rows, long_rows;
   for (const TrainingCase& run :
        {TrainingCase{.memory = Memory::Smallest},
-        {.memory = Memory::Between, .recompute = Recompute::Layer},
+        {.memory = Memory::Between, .recompute = kRecomputeEach},
         {.accumulation = 2, .memory = Memory::Smallest, .order = MicroBatchOrder::Vertical},
         {.accumulation = 2, .memory = Memory::Smallest, .update = UpdateOrder::Wait}}) {
     short_rows.run(on_gpu(run));

@@ -19,7 +19,7 @@ TEST(CudaProbeTest, TheErrorWithoutAGpuNamesTheHostDevice) {
     create_device({.kind = DeviceKind::Cuda});
     FAIL() << "a device was created without a GPU";
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("--device host"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("`device` host"), std::string::npos) << error.what();
   }
 }
 

@@ -77,7 +77,7 @@ bool read_planes(StateFileReader& reader) {
   for (size_t i = 0; i < header.parameters.size(); ++i) {
     for (size_t j = 0; j < header.planes.size(); ++j) {
       const auto elements = static_cast<uint64_t>(header.parameters[i].shape.num_elements());
-      bytes.resize(elements * header.planes[j].bytes_per_element);
+      bytes.resize(header.planes[j].bytes(elements));
       const bool is_read = is_accepted([&] {
         const std::span<std::byte> all(bytes);
         reader.read(i, j, all.first(all.size() / 2));
@@ -97,7 +97,7 @@ void check_round_trip(const StateFileHeader& header) {
     for (size_t i = 0; i < header.parameters.size(); ++i) {
       for (size_t j = 0; j < header.planes.size(); ++j) {
         const auto elements = static_cast<uint64_t>(header.parameters[i].shape.num_elements());
-        writer.write(i, j, std::vector<std::byte>(elements * header.planes[j].bytes_per_element));
+        writer.write(i, j, std::vector<std::byte>(header.planes[j].bytes(elements)));
       }
     }
     writer.finish();

@@ -16,7 +16,7 @@ class StateFiles : public FolderTest {
  protected:
   void SetUp() override {
     FolderTest::SetUp();
-    header_.planes = {{.name = "x", .bytes_per_element = 1}};
+    header_.planes = {{.name = "x", .bytes_per_group = 1}};
     std::minstd_rand random(1);
     for (const int64_t size : kSizes) {
       header_.parameters.push_back({.name = std::to_string(size), .shape = {size}});
@@ -55,6 +55,23 @@ TEST_F(StateFiles, AreReadInPartsOfAnySize) {
       EXPECT_TRUE(read(file, i, most) == bytes_[i]) << kSizes[i] << " in " << most;
     }
   }
+}
+
+/// A plane with a byte for each element and four bytes for each 64 elements.
+TEST_F(StateFiles, PlanesMayHaveGroups) {
+  const StateFileHeader header{
+      .planes = {{.name = "scaled", .bytes_per_group = 68, .elements_per_group = 64}},
+      .parameters = {{.name = "p", .shape = {65}}},
+      .numbers = {}};
+  std::vector<std::byte> bytes(2 * 68, std::byte{7});
+  StateFileWriter written(path("groups"), header);
+  written.write(0, 0, bytes);
+  written.finish();
+  StateFileReader file(path("groups"));
+  EXPECT_TRUE(file.header() == header);
+  std::vector<std::byte> read(bytes.size());
+  file.read(0, 0, read);
+  EXPECT_TRUE(read == bytes);
 }
 
 TEST_F(StateFiles, ADamagedPieceIsAnErrorAndOtherPiecesAreRead) {

@@ -101,7 +101,7 @@ TEST_F(TokenDataTest, FilesOfAFolderThatAreNoTextAreSkipped) {
   const auto none = error_of<ConfigError>([&] { TokenData({path("d")}); });
   EXPECT_SAYS(none, "and 2 more are left out");
   EXPECT_SAYS(none, nul);
-  EXPECT_SAYS(none, "--token-type bytes");
+  EXPECT_SAYS(none, "`token_type` bytes");
 }
 
 /// A few bytes that are no text are reported. After 64 KiB of them, the file is no text.
@@ -163,7 +163,7 @@ TEST_F(TokenDataTest, NamedFilesThatAreNoTextAreRefused) {
       {std::string("h\0e\0l\0l\0o\0", 10), "iconv -f UTF-16LE"},
       {std::string("\0h\0e\0l\0l\0o", 10), "iconv -f UTF-16BE"},
       {std::string("\xff\xfe\0\0h\0\0\0", 8), "UTF-32"},
-      {std::string("\x88\xd8\x34\x01\x01\0\0\0", 8), "--token-type u16"},
+      {std::string("\x88\xd8\x34\x01\x01\0\0\0", 8), "`token_type` u16"},
       {std::string("some\0bytes", 10), "is not text in UTF-8"},
       {"\xe9\xe8\xe0", "iconv"}};
   for (const auto& [content, fragment] : files) {
@@ -171,7 +171,7 @@ TEST_F(TokenDataTest, NamedFilesThatAreNoTextAreRefused) {
     const auto refused = error_of<ConfigError>([&] { TokenData({file}); });
     EXPECT_SAYS(refused, fragment);
     EXPECT_SAYS(refused, file);
-    EXPECT_SAYS(refused, "--token-type bytes");
+    EXPECT_SAYS(refused, "`token_type` bytes");
     EXPECT_EQ(TokenData({file}, TokenType::Bytes).num_tokens(), content.size());
   }
 }
@@ -341,7 +341,7 @@ TEST_F(TokenDataTest, WiderTokensThanTheGivenTypeAreRefused) {
     EXPECT_EQ(limited(words, TokenType::U32, vocabulary), 2000u);
     const auto narrow = error_of<ConfigError>([&] { limited(words, TokenType::U16, vocabulary); });
     EXPECT_SAYS(narrow, "every second token is ");
-    EXPECT_SAYS(narrow, "give --token-type u32");
+    EXPECT_SAYS(narrow, "give `token_type` u32");
     EXPECT_SAYS(error_of<ConfigError>([&] { limited(longs, TokenType::U32, vocabulary); }),
                 "astype('uint32')");
     // Padding has the id 0 in both halves.
@@ -359,7 +359,7 @@ TEST_F(TokenDataTest, ABinFileOfSmallIdsMayBeOfU16) {
   const std::string file = write("a.bin", utf16_of("tokens below 256", false));
   const auto refused = error_of<ConfigError>([&] { TokenData({file}); });
   EXPECT_SAYS(refused, "its values have 16 bits, as u16 or UTF-16 text have");
-  EXPECT_SAYS(refused, "--token-type u16, u32 or bytes");
+  EXPECT_SAYS(refused, "`token_type` u16, u32 or bytes");
 }
 
 bool is_text(std::string_view text) {
@@ -467,7 +467,7 @@ TEST_F(TokenDataTest, HeadersAreAlsoSkippedIfATypeIsGiven) {
 
 TEST_F(TokenDataTest, FilesWithoutHeaderNeedAType) {
   const std::string file = write_tokens<uint16_t>("a.bin", {1, 2, 3, 4});
-  EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({file}); }), "--token-type");
+  EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({file}); }), "`token_type`");
   EXPECT_EQ(all_of(TokenData({file}, TokenType::U16)), (Tokens{1, 2, 3, 4}));
   EXPECT_EQ(all_of(TokenData({file}, TokenType::U32)), (Tokens{0x20001, 0x40003}));
 }

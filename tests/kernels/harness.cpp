@@ -65,6 +65,9 @@ Array::Array(DType dtype, Shape shape, const Values& values) : Array(dtype, shap
       case DType::I32:
         tensor_.as<int32_t>()[i] = static_cast<int32_t>(values[i]);
         break;
+      case DType::I16:
+        tensor_.as<int16_t>()[i] = static_cast<int16_t>(values[i]);
+        break;
     }
   }
 }
@@ -87,6 +90,9 @@ Values Array::values() const {
         break;
       case DType::I32:
         result[i] = tensor_.as<int32_t>()[i];
+        break;
+      case DType::I16:
+        result[i] = tensor_.as<int16_t>()[i];
         break;
     }
   }

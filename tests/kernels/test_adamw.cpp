@@ -58,20 +58,31 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
       std::memcpy(&to[2 * i], &value, 2);
     }
   }
+  /// The second plane: the low half or the master.
+  static std::byte* remainder(std::byte* low, std::byte* master) {
+    return GetParam().weight == DType::BF16 ? low : master;
+  }
+  Planes planes(std::byte* weight, std::byte* remainder, std::byte* momentum, std::byte* variance,
+                const std::byte* gradient) const {
+    Planes planes{.gradient = gradient,
+                  .weight_dtype = GetParam().weight,
+                  .gradient_dtype = GetParam().gradient};
+    size_t next = 0;
+    planes[next++] = weight;
+    if (GetParam().weight != DType::F32) planes[next++] = remainder;
+    planes[next++] = momentum;
+    planes[next++] = variance;
+    return planes;
+  }
   Planes planes(AdamWState& s) const {
-    return {.weight = s.weight.data(),
-            .low = GetParam().weight == DType::BF16 ? s.low.data() : nullptr,
-            .master = GetParam().weight == DType::F16 ? s.master.data() : nullptr,
-            .momentum = s.momentum.data(),
-            .variance = s.variance.data(),
-            .gradient = s.gradient.data(),
-            .weight_dtype = GetParam().weight,
-            .gradient_dtype = GetParam().gradient};
+    const auto bytes = [](auto& plane) { return reinterpret_cast<std::byte*>(plane.data()); };
+    return planes(s.weight.data(), remainder(bytes(s.low), bytes(s.master)), bytes(s.momentum),
+                  bytes(s.variance), s.gradient.data());
   }
   void update_on_device(AdamWState& s, const AdamWCoefficients& coefficients) {
     const DType weight = GetParam().weight, gradient = GetParam().gradient;
     const Array w = array(weight, s.weight), g = array(gradient, s.gradient);
-    const Array low = array(DType::BF16, s.low);  // any type of 16 bits
+    const Array low = array(DType::I16, s.low);
     const Array master = array(DType::F32, s.master);
     const Array m = array(DType::F32, s.momentum), v = array(DType::F32, s.variance);
     Guarded constants(sizeof(coefficients));
@@ -79,14 +90,9 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
     Harness h(2);
     h.kernels->submit(
         h.stream,
-        AdamWUpdate{
-            .weight = w,
-            .low = weight == DType::BF16 ? reinterpret_cast<int16_t*>(low.tensor().data) : nullptr,
-            .master = weight == DType::F16 ? master.tensor().as<float>() : nullptr,
-            .momentum = m,
-            .variance = v,
-            .gradient = g,
-            .coefficients = reinterpret_cast<const AdamWCoefficients*>(constants.data())});
+        AdamWUpdate{planes(w.tensor().data, remainder(low.tensor().data, master.tensor().data),
+                           m.tensor().data, v.tensor().data, g.tensor().data),
+                    kCount, reinterpret_cast<const AdamWCoefficients*>(constants.data())});
     read_back(s.weight, w);
     read_back(s.low, low);
     read_back(s.master, master);

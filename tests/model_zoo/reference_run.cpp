@@ -143,7 +143,7 @@ Preparation prepare_run(const Model& model, const ReferenceRun& reference,
   options.dtype = settings.dtype;
   options.initial_loss_scale = 1024;  // as in the scripts for fp16, so that no step is skipped
   options.chunk_bytes = settings.chunk_bytes;
-  options.recompute = settings.recompute;
+  options.schedule.recompute = settings.recompute;
   if (settings.change_options) settings.change_options(options);
   Budgets budgets{.num_threads = settings.num_threads, .device = settings.device};
   Preparation prepared = prepare(model, options, budgets);

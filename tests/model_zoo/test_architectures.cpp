@@ -157,9 +157,9 @@ TEST(Architectures, InvalidConfigurationsAreRejectedWithTheirNumbers) {
   expect_rejected(llama_with([](LlamaConfig& c) { c.mlp_channels = -1; }), "-1");
   expect_rejected(llama_with([](LlamaConfig& c) { c.sliding_window = 0; }), "window is 0");
   expect_rejected(llama_with([](LlamaConfig& c) { c.norm_epsilon = -1; }), "epsilon is -1");
-  expect_rejected([] { Llama(kToy, 1, 33, DType::F32); }, "--seq-length 32");
+  expect_rejected([] { Llama(kToy, 1, 33, DType::F32); }, "`seq_length` 32");
   expect_rejected([] { Llama(kToy, 0, 8, DType::F32); }, "micro-batch size is 0");
-  expect_rejected([] { Bert(kToyBert, 1, 33, DType::F32); }, "--seq-length 32");
+  expect_rejected([] { Bert(kToyBert, 1, 33, DType::F32); }, "`seq_length` 32");
   BertConfig bert = kToyBert;
   bert.num_heads = 5;
   expect_rejected([&] { Bert(bert, 1, 8, DType::F32); }, "5 heads");

@@ -60,7 +60,7 @@ Fresh fresh_weights(uint64_t seed, size_t chunk_bytes, DType dtype = DType::F32,
       prepare(model, {.dtype = dtype, .chunk_bytes = chunk_bytes, .seed = seed},
               {.num_threads = num_threads});
   const auto device = create_device({.num_threads = num_threads});
-  const Trainer trainer(model, *device, prepared);
+  Trainer trainer(model, *device, prepared);
   Fresh fresh{.parameters = {}, .state_hash = trainer.state_hash()};
   for (const Parameter& p : model.parameters()) {
     fresh.parameters.push_back(trainer.read_parameter(p.name));
@@ -186,7 +186,7 @@ TEST(Gpt2Configuration, InvalidOnesAreRejectedWithTheirNumbers) {
       {.name = "heads",
        .config = toy_with(&Gpt2Config::num_heads, 7),
        .numbers = {"7 heads", "96 channels"}},
-      {.name = "length", .length = 97, .numbers = {"97", "96 positions", "--seq-length 96"}},
+      {.name = "length", .length = 97, .numbers = {"97", "96 positions", "`seq_length` 96"}},
       {.name = "vocabulary",
        .config = toy_with(&Gpt2Config::vocabulary, 0),
        .numbers = {"vocabulary", "0"}},

@@ -138,7 +138,7 @@ TEST_P(Transformers, SmallestBudgetGivesTheSameBits) {
     const RunResult resident = run_ebb(reference, {.dtype = dtype});
     const RunResult tight = run_ebb(reference, {.dtype = dtype,
                                                 .chunk_bytes = 65536 * size_of(dtype),
-                                                .recompute = Recompute::Layer,
+                                                .recompute = kRecomputeEach,
                                                 .smallest_budget = true,
                                                 .num_threads = 2});
     EXPECT_EQ(tight.losses, resident.losses);
@@ -164,8 +164,8 @@ TEST(TransformersRuns, VerticalOrderAndOffloadingGiveTheSameBits) {
     const ReferenceRun reference = load(name);
     const RunResult plain = run_ebb(reference);
     const auto vertical_and_offloaded = [](TrainerOptions& options) {
-      options.micro_batch_order = MicroBatchOrder::Vertical;
-      options.activations = ActivationPlacement::Offload;
+      options.schedule.micro_batch_order = MicroBatchOrder::Vertical;
+      options.schedule.activations = ActivationPlacement::Offload;
     };
     const RunResult other =
         run_ebb(reference, {.chunk_bytes = kSmallChunk, .change_options = vertical_and_offloaded});

@@ -115,7 +115,10 @@ TEST(ChunkTrace, DeviceUpdatesFollowTheRoundingOrTheLastItem) {
   const ChunkTrace plain = make_chunk_trace(c.trace, c.layout, true);
   const Uses of_chunk_1{{{Space::Weights, 1}, Touch::Create}, {{Space::Gradients, 1}, Touch::Read}};
   for (const bool at_end : {false, true}) {
-    const ChunkTrace chunk_trace = with_updates(plain, c.layout, {.chunks = {1}, .at_end = at_end});
+    const UpdateTime time = at_end ? UpdateTime::AfterNorm : UpdateTime::Early;
+    const std::vector<ChunkRecord> records = {{.update = time},
+                                              {.home = Tier::Device, .update = time}};
+    const ChunkTrace chunk_trace = with_updates(plain, c.layout, records);
     ASSERT_EQ(chunk_trace.items.size(), 7u);
     const size_t at = at_end ? 6 : 4;
     EXPECT_EQ(chunk_trace.items[at].updated_chunk, 1u);

@@ -149,7 +149,7 @@ TEST(Plan, ResidentWeightsCostNoMoreThanTheirBlocks) {
     const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
     for (uint32_t blocks = test::smallest_blocks(c); blocks <= full_blocks(c); ++blocks) {
       const Plan plan = test::plan_case(c, blocks, false, false, 3).plan;
-      const auto resident_chunks = static_cast<uint32_t>(plan.resident_at_end.size());
+      const uint32_t resident_chunks = plan.count(&ChunkRecord::ends_on_device);
       const uint32_t others = blocks - resident_chunks - (blocks + 7) / 8;
       if (resident_chunks == 0 || others < test::smallest_blocks(c)) continue;
       const test::Assignments most = test::count_by_scanning(chunk_trace, others);
@@ -250,9 +250,8 @@ TEST(Plan, UnclippedUpdatesFollowTheirGradients) {
 TEST(Plan, DeferredUpdatesComeFirstAndLoadsWaitForThem) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Plan clipped = test::plan_case(c, test::smallest_blocks(c), true, true).plan;
-  ASSERT_EQ(clipped.deferred.size(), c.layout.num_chunks());
-  for (uint32_t i = 0; i < clipped.deferred.size(); ++i) {
-    EXPECT_EQ(clipped.deferred[i].chunk, i);
+  ASSERT_EQ(clipped.count(&ChunkRecord::is_deferred), c.layout.num_chunks());
+  for (uint32_t i = 0; i < c.layout.num_chunks(); ++i) {
     EXPECT_EQ(clipped.ops[i].kind, OpKind::Update);
     EXPECT_TRUE(clipped.ops[i].deferred);
     EXPECT_EQ(clipped.ops[i].chunk.index, i);
@@ -264,7 +263,7 @@ TEST(Plan, DeferredUpdatesComeFirstAndLoadsWaitForThem) {
     const auto waits = clipped.waits_of(op);
     EXPECT_NE(std::ranges::find(waits, op.chunk.index), waits.end());
   }
-  EXPECT_EQ(make_flush_plan(clipped).ops.size(), clipped.deferred.size());
+  EXPECT_EQ(make_flush_plan(clipped).ops.size(), c.layout.num_chunks());
 }
 
 TEST(Plan, UnclippedStepsDeferEverySecondUpdate) {
@@ -272,17 +271,15 @@ TEST(Plan, UnclippedStepsDeferEverySecondUpdate) {
   const Planned planned = test::plan_case(c, test::smallest_blocks(c), false, true);
   const Plan& plan = planned.plan;
   const std::vector<uint32_t> order = round_order(c.trace, c.layout);
-  std::vector<uint32_t> expected, deferred;
+  std::vector<uint32_t> expected;
   // The next forward begins with the last two chunks, so their updates are not deferred.
   for (size_t i = 0; i + 2 < order.size(); ++i) {
     if (i % 2 == 1) expected.push_back(order[i]);
   }
   std::ranges::sort(expected);
   std::vector<uint32_t> uses_of_buffer(plan.gradient_buffers, 0);
-  for (const DeferredUpdate& left : plan.deferred) {
-    deferred.push_back(left.chunk);
-    ++uses_of_buffer[left.gradient_buffer];
-  }
+  const std::vector<uint32_t> deferred = plan.chunks_that(&ChunkRecord::is_deferred);
+  for (const uint32_t chunk : deferred) ++uses_of_buffer[plan.chunks[chunk].gradient_buffer];
   EXPECT_EQ(deferred, expected);
   EXPECT_GT(deferred.size(), 3u);
   EXPECT_EQ(*std::ranges::max_element(uses_of_buffer), 1u);
@@ -297,21 +294,15 @@ TEST(Plan, UnclippedStepsDeferEverySecondUpdate) {
   EXPECT_EQ(updates, c.layout.num_chunks());
 }
 
-std::vector<uint32_t> chunks_of(const std::vector<ResidentChunk>& resident) {
-  std::vector<uint32_t> chunks;
-  for (const ResidentChunk& h : resident) chunks.push_back(h.chunk);
-  return chunks;
-}
-
 TEST(Plan, ResidentWeightsAreLoadedAfterTheirUpdate) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const uint32_t blocks = test::smallest_blocks(c) + 4;
   const Plan plan = test::plan_case(c, blocks, false, false, 3).plan;
-  const std::vector<uint32_t> resident = chunks_of(plan.resident_at_start);
+  const std::vector<uint32_t> resident = plan.chunks_by(&ChunkRecord::first_block);
   const std::vector<uint32_t> order = round_order(c.trace, c.layout);
   EXPECT_EQ(resident,
             std::vector(order.begin(), order.begin() + 3));  // the chunks that are updated first
-  std::vector<uint32_t> at_end = chunks_of(plan.resident_at_end);
+  std::vector<uint32_t> at_end = plan.chunks_by(&ChunkRecord::last_block);
   EXPECT_TRUE(std::ranges::is_permutation(at_end, resident));
   for (const uint32_t chunk : resident) {
     const auto update = test::find_op(
@@ -341,32 +332,32 @@ TEST(Plan, ResidentWeightsAreLoadedAfterTheirUpdate) {
 TEST(Plan, KeepsNoWeightsWithClippingOrWithoutFreeBlocks) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const uint32_t smallest = test::smallest_blocks(c);
-  EXPECT_TRUE(test::plan_case(c, smallest + 4, true, true, 3).plan.resident_at_end.empty());
-  EXPECT_TRUE(test::plan_case(c, smallest, false, false, 3).plan.resident_at_end.empty());
-  EXPECT_EQ(test::plan_case(c, smallest + 2, false, false, 3).plan.resident_at_end.size(), 2u);
+  EXPECT_EQ(test::plan_case(c, smallest + 4, true, true, 3).plan.count(&ChunkRecord::ends_on_device), 0u);
+  EXPECT_EQ(test::plan_case(c, smallest, false, false, 3).plan.count(&ChunkRecord::ends_on_device), 0u);
+  EXPECT_EQ(test::plan_case(c, smallest + 2, false, false, 3).plan.count(&ChunkRecord::ends_on_device), 2u);
 }
 
 TEST(Plan, ResidentWeightsHaveNoDeferredUpdates) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Plan plan = test::plan_case(c, full_blocks(c), false, true, UINT32_MAX).plan;
-  std::set<uint32_t> chunks;
-  for (const DeferredUpdate& left : plan.deferred) chunks.insert(left.chunk);
-  for (const ResidentChunk& h : plan.resident_at_end) chunks.insert(h.chunk);
-  EXPECT_EQ(chunks.size(), plan.deferred.size() + plan.resident_at_end.size());
-  EXPECT_GT(plan.resident_at_end.size(), 2u);
+  EXPECT_GT(plan.count(&ChunkRecord::is_deferred), 0u);
+  for (const ChunkRecord& chunk : plan.chunks) {
+    EXPECT_FALSE(chunk.is_deferred() && chunk.ends_on_device());
+  }
+  EXPECT_GT(plan.count(&ChunkRecord::ends_on_device), 2u);
 }
 
 TEST(Plan, WarmUpLoadsResidentWeightsAndFlushDropsThem) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Plan plan = test::plan_case(c, test::smallest_blocks(c) + 6, false, true, 4).plan;
   const Plan fill = make_warm_up_plan(plan, c.layout), flush = make_flush_plan(plan);
-  ASSERT_EQ(plan.resident_at_end.size(), 4u);
-  EXPECT_TRUE(fill.resident_at_start.empty());
-  EXPECT_EQ(chunks_of(fill.resident_at_end), chunks_of(plan.resident_at_start));
+  ASSERT_EQ(plan.count(&ChunkRecord::ends_on_device), 4u);
+  EXPECT_EQ(fill.count(&ChunkRecord::begins_on_device), 0u);
+  EXPECT_EQ(fill.chunks_by(&ChunkRecord::last_block), plan.chunks_by(&ChunkRecord::first_block));
   EXPECT_EQ(fill.ops.size(), 4u);
-  EXPECT_EQ(chunks_of(flush.resident_at_start), chunks_of(plan.resident_at_end));
-  EXPECT_TRUE(flush.resident_at_end.empty());
-  EXPECT_EQ(flush.ops.size(), plan.deferred.size() + 4);
+  EXPECT_EQ(flush.chunks_by(&ChunkRecord::first_block), plan.chunks_by(&ChunkRecord::last_block));
+  EXPECT_EQ(flush.count(&ChunkRecord::ends_on_device), 0u);
+  EXPECT_EQ(flush.ops.size(), plan.count(&ChunkRecord::is_deferred) + 4);
 }
 
 /// The device updates the chunks whose gradients are finished last. None of their planes moves.
@@ -378,8 +369,8 @@ TEST(Plan, ChunksOfDeviceUpdatesStayOnTheDevice) {
     std::vector<uint32_t> last = round_order(c.trace, c.layout);
     last.erase(last.begin(), last.end() - 2);
     std::ranges::sort(last);
-    EXPECT_EQ(plan.device_updates, last);
-    EXPECT_EQ(plan.resident_at_start.size(), 2u);
+    EXPECT_EQ(plan.chunks_that(&ChunkRecord::is_on_device), last);
+    EXPECT_EQ(plan.count(&ChunkRecord::begins_on_device), 2u);
     for (const Op& op : plan.ops) {
       const uint32_t chunk = op.chunk.space == Space::Gradients
                                  ? op.chunk.index / c.layout.gradient_chunks_per_chunk()
@@ -399,8 +390,8 @@ TEST(Plan, ChunksOfDeviceUpdatesStayOnTheDevice) {
     };
     EXPECT_EQ(num_moves(make_initialise_plan(plan)), 2);
     EXPECT_TRUE(fill.ops.empty());
-    EXPECT_EQ(flush.resident_at_end.size(), 2u);
-    EXPECT_EQ(flush.ops.size(), plan.deferred.size());
+    EXPECT_EQ(flush.count(&ChunkRecord::ends_on_device), 2u);
+    EXPECT_EQ(flush.ops.size(), plan.count(&ChunkRecord::is_deferred));
     // Their gradients have no gradient buffers.
     EXPECT_LE(plan.gradient_buffers, c.layout.num_chunks() - 2);
     for (const Op& op : plan.ops) {

@@ -122,6 +122,15 @@ TEST_P(Damage, ALoadThatCopiesNothing) {
   }
 }
 
+TEST_P(Damage, ALoadOfAPlaneThatIsNotCopied) {
+  expect_found(with(first(is_load), [](Op& op) { op.plane = kWeightPlane + 1; }),
+               "moves plane 1, which is not copied");
+}
+
+TEST_P(Damage, AMoveThatDoesNotExist) {
+  expect_found(with(first(is_load), [](Op& op) { op.to = Tier::Host; }), "is no move");
+}
+
 TEST_P(Damage, ALoadOfAChunkThatWasNeverStored) {
   const uint32_t sums = first([](const Op& op) {
     return op.kind == OpKind::Move && op.from == Tier::None &&
@@ -297,10 +306,10 @@ TEST(Validate, ADeferredUpdateThatIsLostOrMadeTwiceIsFound) {
   EXPECT_NE(deferring.first_fault(test::without_op(plan, 1)), "");
   EXPECT_NE(deferring.first_fault(test::with_op_twice(plan, 1)), "");
   Plan unannounced = plan;
-  unannounced.deferred.pop_back();
+  unannounced.chunks.back().update = UpdateTime::AfterNorm;
   EXPECT_NE(deferring.first_fault(unannounced), "");
   Plan other_slot = plan;
-  std::swap(other_slot.deferred[0].gradient_buffer, other_slot.deferred[1].gradient_buffer);
+  std::swap(other_slot.chunks[0].gradient_buffer, other_slot.chunks[1].gradient_buffer);
   EXPECT_NE(deferring.first_fault(other_slot), "");
   PlanOptions waiting = deferring.planned.options;
   waiting.defer_updates = false;
@@ -327,7 +336,7 @@ struct Holding {
     uint32_t last = kNone;
     for (uint32_t i = 0; i < plan.ops.size(); ++i) {
       if (is_load(plan.ops[i]) &&
-          plan.ops[i].chunk == ChunkId{Space::Weights, plan.resident_at_end[0].chunk}) {
+          plan.ops[i].chunk == ChunkId{Space::Weights, plan.chunks_by(&ChunkRecord::last_block)[0]}) {
         last = i;
       }
     }
@@ -361,15 +370,16 @@ TEST(Validate, ResidentWeightsThatAreLoadedBeforeTheirUpdateAreFound) {
 TEST(Validate, DifferentResidentWeightsAtTheStartAndTheEndAreFound) {
   const Holding holding;
   Plan lost = holding.planned.plan;
-  lost.resident_at_start.pop_back();
+  lost.chunks[lost.chunks_by(&ChunkRecord::first_block).back()].first_block = kNone;
   EXPECT_NE(holding.first_fault(lost).find("is not on the device"), std::string::npos)
       << holding.first_fault(lost);
   Plan forgotten = holding.planned.plan;
-  forgotten.resident_at_end.pop_back();
+  forgotten.chunks[forgotten.chunks_by(&ChunkRecord::last_block).back()].last_block = kNone;
   EXPECT_NE(holding.first_fault(forgotten).find("but does not end with it"), std::string::npos)
       << holding.first_fault(forgotten);
   Plan elsewhere = holding.planned.plan;
-  elsewhere.resident_at_start[0].block = elsewhere.resident_at_start[1].block;
+  const std::vector<uint32_t> resident = elsewhere.chunks_by(&ChunkRecord::first_block);
+  elsewhere.chunks[resident[0]].first_block = elsewhere.chunks[resident[1]].first_block;
   EXPECT_NE(holding.first_fault(elsewhere), "");
 }
 
@@ -395,21 +405,26 @@ struct OnDevice {
 TEST(Validate, AnEvaluationThatMovesChunksOfDeviceUpdatesIsFound) {
   const Case c = test::make_case({.num_layers = 5}, 2);
   const uint32_t blocks = smallest_need(c.trace, c.layout, false).num_blocks + 2;
-  const auto plan_with = [&](std::vector<uint32_t> living) {
-    return make_plan(c.trace, c.layout,
-                     {.num_blocks = blocks, .update = false, .device_chunks = std::move(living)});
+  // The state of the first `num_on_device` chunks is on the device.
+  const auto options_with = [&](uint32_t num_on_device) {
+    PlanOptions options{.num_blocks = blocks, .update = false};
+    options.chunks_of_step.resize(c.layout.num_chunks());
+    for (uint32_t i = 0; i < num_on_device; ++i) options.chunks_of_step[i].home = Tier::Device;
+    return options;
   };
-  const PlanOptions options{.num_blocks = blocks, .update = false, .device_chunks = {0, 1}};
-  EXPECT_TRUE(validate(plan_with({0, 1}), c.trace, c.layout, options).empty());
-  EXPECT_FALSE(validate(plan_with({0}), c.trace, c.layout, options).empty());
-  EXPECT_FALSE(validate(plan_with({}), c.trace, c.layout, options).empty());
+  for (const uint32_t num_planned : {0u, 1u, 2u}) {
+    const Plan plan = make_plan(c.trace, c.layout, options_with(num_planned));
+    const bool is_valid = validate(plan, c.trace, c.layout, options_with(2)).empty();
+    EXPECT_EQ(is_valid, num_planned == 2) << num_planned;
+  }
 }
 
 TEST(Validate, DamageToDeviceUpdatesIsFound) {
   for (const bool clipped : {false, true}) {
     const OnDevice on_device(clipped);
     const Plan& plan = on_device.planned.plan;
-    ASSERT_EQ(plan.device_updates.size(), 2u);
+    const std::vector<uint32_t> on_it = plan.chunks_that(&ChunkRecord::is_on_device);
+    ASSERT_EQ(on_it.size(), 2u);
     ASSERT_EQ(on_device.first_fault(plan), "");
     const uint32_t update = on_device.find(OpKind::Update);
     const uint32_t partials = on_device.find(OpKind::StorePartialNorms);
@@ -420,10 +435,10 @@ TEST(Validate, DamageToDeviceUpdatesIsFound) {
     EXPECT_NE(on_device.first_fault(test::with_op_before(plan, update, finish)), "");
     EXPECT_NE(on_device.first_fault(test::without_wait(plan, partials, finish)), "");
     Plan forgets = plan;
-    forgets.device_updates.pop_back();
+    forgets.chunks[on_it.back()].home = Tier::Host;
     EXPECT_NE(on_device.first_fault(forgets), "");
     Plan leaves = plan;
-    leaves.resident_at_end.pop_back();
+    leaves.chunks[on_it.back()].last_block = kNone;
     EXPECT_NE(on_device.first_fault(leaves), "");
   }
 }

@@ -111,6 +111,10 @@ class IncludeDirections(unittest.TestCase):
         found = violations({**LEGAL, "scheduler/stray.h": ""})
         self.assertEqual(found, ["scheduler/stray.h: belongs to no module"])
 
+    def test_headers_that_are_only_installed_or_only_described_are_named(self):
+        page = "| header | for what |\n| `io/a.h` | to read |\n| `io/b.h` | to write |\n"
+        self.assertEqual(check_includes.not_described(page, ["io/a.h", "io/c.h"]), ["io/b.h", "io/c.h"])
+
 
 if __name__ == "__main__":
     unittest.main()

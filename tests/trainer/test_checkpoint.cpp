@@ -70,7 +70,7 @@ TrainingCase other_schedule(TrainingCase run) {
   run.memory = run.memory == Memory::Smallest ? Memory::Resident : Memory::Smallest;
   run.num_pieces = run.num_pieces == 1 ? 9 : 1;
   run.num_threads = 3 - run.num_threads;
-  run.recompute = Recompute::Layer;
+  run.recompute = kRecomputeEach;
   run.update = run.update == UpdateOrder::Wait ? UpdateOrder::Overlap : UpdateOrder::Wait;
   run.between = run.between == Between::Nothing ? Between::State : Between::Nothing;
   return run;

@@ -34,7 +34,7 @@ void check_few_schedules(IdentityCheck& check, const TrainingCase& of) {
     run.update = UpdateOrder::Overlap;
     run.memory = Memory::Smallest;
     check.run(run);
-    run.recompute = Recompute::Layer;
+    run.recompute = kRecomputeEach;
     run.order = MicroBatchOrder::Vertical;
     run.activations = ActivationPlacement::Offload;
     check.run(run);
@@ -42,7 +42,7 @@ void check_few_schedules(IdentityCheck& check, const TrainingCase& of) {
     run.num_pieces = 9;
     run.between = Between::State;
     check.run(run);
-    run.recompute = static_cast<Recompute>(2);
+    run.recompute = Recompute{.layers_at_once = 2};
     run.between = Between::Weights;
     run.order = MicroBatchOrder::Horizontal;
     check.run(run);
@@ -155,7 +155,7 @@ TEST(Identity, EvaluationBetweenSteps) {
   IdentityCheck check;
   TrainingCase run{.accumulation = 2, .evaluation_batches = 2};
   for (const Memory memory : {Memory::Smallest, Memory::Between}) {
-    for (const Recompute recompute : {Recompute::None, Recompute::Layer}) {
+    for (const Recompute recompute : {kRecomputeNone, kRecomputeEach}) {
       run.memory = memory;
       run.recompute = recompute;
       run.num_threads = 2;
@@ -171,12 +171,12 @@ TEST(Identity, WeightsOrStateStayBetweenSteps) {
       const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
       TrainingCase run{
           .clip = clip, .accumulation = 2, .memory = memory, .between = Between::State};
-      EXPECT_GE(prepare_case(model, run).plan.device_updates.size(), 2u) << to_string(run);
+      EXPECT_GE(prepare_case(model, run).plan.count(&ChunkRecord::is_on_device), 2u) << to_string(run);
       run.between = Between::Weights;
       const Plan plan = prepare_case(model, run).plan;
-      EXPECT_TRUE(plan.device_updates.empty());
+      EXPECT_EQ(plan.count(&ChunkRecord::is_on_device), 0u);
       const bool room = !clip && memory != Memory::Smallest;
-      EXPECT_EQ(!plan.resident_at_end.empty(), room) << to_string(run);
+      EXPECT_EQ(plan.count(&ChunkRecord::ends_on_device) > 0, room) << to_string(run);
     }
   }
 }

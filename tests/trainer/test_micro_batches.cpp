@@ -10,15 +10,17 @@ constexpr uint32_t kMicroBatches = 4;
 
 class MicroBatchTraffic : public testing::Test {
  protected:
-  Preparation prepared(MicroBatchOrder order) const {
+  Preparation prepared(std::optional<MicroBatchOrder> order) const {
     // Enough device memory for a layer of the model, but not for the whole model.
     const Preparation all = prepare(model_, options(MicroBatchOrder::Horizontal), {});
     const size_t half = (all.smallest_device_bytes + all.full_device_bytes) / 2;
     return prepare(model_, options(order), {.device_memory = half});
   }
-  static TrainerOptions options(MicroBatchOrder order) {
-    TrainingCase run{.accumulation = kMicroBatches, .recompute = Recompute::Layer, .order = order};
-    return run.options();
+  static TrainerOptions options(std::optional<MicroBatchOrder> order) {
+    const TrainingCase run{.accumulation = kMicroBatches, .recompute = kRecomputeEach};
+    TrainerOptions options = run.options();
+    options.schedule.micro_batch_order = order;
+    return options;
   }
   /// Returns how often each chunk of weights is loaded.
   static std::vector<int> num_loads(const Preparation& p) {
@@ -46,7 +48,7 @@ TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOncePerPass) {
 /// not all be on the device at once.
 TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceIfALayerDoesNotFit) {
   TrainerOptions kept = options(MicroBatchOrder::Vertical);
-  kept.recompute = Recompute::None;
+  kept.schedule.recompute = kRecomputeNone;
   const Preparation all = prepare(model_, kept, {});
   const size_t least = all.smallest_device_bytes + all.layout->chunk_bytes();
   const Preparation p = prepare(model_, kept, {.device_memory = least});
@@ -71,12 +73,12 @@ TEST_F(MicroBatchTraffic, SumsOfVerticalOrderStayOnTheDevice) {
 }
 
 TEST_F(MicroBatchTraffic, AutoChoosesTheOrderThatMovesLess) {
-  const Preparation chosen = prepared(MicroBatchOrder::Auto);
+  const Preparation chosen = prepared({});
   const auto moved = [](const Preparation& p) { return p.plan.loaded_bytes + p.plan.stored_bytes; };
-  EXPECT_EQ(chosen.options.micro_batch_order, MicroBatchOrder::Vertical);
+  EXPECT_EQ(chosen.schedule.micro_batch_order, MicroBatchOrder::Vertical);
   EXPECT_LT(2 * moved(chosen), moved(prepared(MicroBatchOrder::Horizontal)));
-  const Preparation resident = prepare(model_, options(MicroBatchOrder::Auto), {});
-  EXPECT_EQ(resident.options.micro_batch_order, MicroBatchOrder::Horizontal);
+  const Preparation resident = prepare(model_, options({}), {});
+  EXPECT_EQ(resident.schedule.micro_batch_order, MicroBatchOrder::Horizontal);
 }
 
 }  // namespace

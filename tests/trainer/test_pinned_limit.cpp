@@ -41,9 +41,9 @@ TEST_F(PinnedLimit, TheHomeGetsWhatATrainersBuffersLeave) {
   const Gpt2 model(run.model, kBatch, kShort, run.dtype);
   const Preparation prepared = prepare_case(model, run);
   ASSERT_GT(prepared.ledger.bytes("inputs", Tier::Host), kMiB);
-  ASSERT_FALSE(prepared.plan.device_updates.empty());
+  ASSERT_GT(prepared.plan.count(&ChunkRecord::is_on_device), 0u);
   const auto device = create_case_device(prepared, run);
-  const Trainer trainer(model, *device, prepared);
+  Trainer trainer(model, *device, prepared);
   EXPECT_GT(device->staged_bytes(), 0u);
   EXPECT_LE(device->pinned_bytes(), run.pinned_bytes);
   size_t buffers = 0;
@@ -62,9 +62,9 @@ TEST_F(PinnedLimit, WithoutRoomForABounceBufferNoStateIsOnTheDevice) {
   const TrainingCase run = with_large_inputs(2 * kMiB);
   const Gpt2 model(run.model, kBatch, kShort, run.dtype);
   const Preparation prepared = prepare_case(model, run);
-  EXPECT_TRUE(prepared.plan.device_updates.empty());
+  EXPECT_EQ(prepared.plan.count(&ChunkRecord::is_on_device), 0u);
   const auto device = create_case_device(prepared, run);
-  const Trainer trainer(model, *device, prepared);
+  Trainer trainer(model, *device, prepared);
   EXPECT_LE(device->pinned_bytes(), run.pinned_bytes);
 }
 

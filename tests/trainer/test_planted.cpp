@@ -29,7 +29,7 @@ class Planted : public testing::Test {
   void expect_invalid(const Preparation& damaged) const {
     const PlanOptions options{.num_blocks = damaged.num_blocks,
                               .update_after_norm = damaged.options.max_grad_norm > 0,
-                              .defer_updates = damaged.options.update != UpdateOrder::Wait};
+                              .defer_updates = damaged.schedule.update != UpdateOrder::Wait};
     EXPECT_TRUE(validate(plan().plan, damaged.trace, *damaged.layout, options).empty());
     EXPECT_FALSE(validate(damaged.plan, damaged.trace, *damaged.layout, options).empty());
   }
@@ -170,7 +170,7 @@ TEST_F(Planted, ASkippedClipChangesBits) {
 Preparation without_undo(Preparation prepared) {
   const Plan& plan = prepared.plan;
   const uint32_t gone = nth_op(plan, 0, [&](const Op& op) {
-    return op.kind == OpKind::Update && op.deferred && op.chunk.index == plan.speculated.front();
+    return op.kind == OpKind::Update && op.deferred && plan.chunks[op.chunk.index].is_speculative();
   });
   Plan damaged = plan;
   damaged.ops.erase(damaged.ops.begin() + gone);

@@ -89,12 +89,12 @@ TEST_F(Refusals, GradientsNarrowerThanWeights) {
   options_.dtype = DType::F32;
   options_.chunk_bytes *= 2;
   options_.gradient_dtype = DType::BF16;
-  expect_parts(error_of<ConfigError>([&] { prepare(model, options_, {}); }), {"--gradient-dtype"});
+  expect_parts(error_of<ConfigError>([&] { prepare(model, options_, {}); }), {"`gradient_dtype`"});
 }
 
 TEST_F(Refusals, NoMicroBatches) {
   options_.gradient_accumulation = 0;
-  expect_parts(error_of<ConfigError>([&] { plan({}); }), {"--gradient-accumulation 0"});
+  expect_parts(error_of<ConfigError>([&] { plan({}); }), {"`gradient_accumulation` 0"});
 }
 
 TEST_F(Refusals, ModelsOfInvalidShapes) {

@@ -90,7 +90,7 @@ TEST_P(SlicedHeadIdentity, HasTheSameBitsForEveryBudgetAndOrder) {
         requested.order = order;
         requested.update = UpdateOrder::Overlap;
         requested.num_pieces = memory == Memory::Smallest ? 1 : 2;
-        requested.recompute = clip ? Recompute::Layer : Recompute::None;
+        requested.recompute = clip ? kRecomputeEach : kRecomputeNone;
         requested.activations = clip ? ActivationPlacement::Device : ActivationPlacement::Offload;
         requested.num_threads = 2;
         SCOPED_TRACE(to_string(requested));

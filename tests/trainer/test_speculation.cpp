@@ -52,7 +52,7 @@ std::vector<TrainingCase> all_cases() {
   return {
       {.memory = Memory::Smallest, .num_threads = 2},
       {.accumulation = 4},
-      {.accumulation = 4, .memory = Memory::Smallest, .recompute = Recompute::Layer},
+      {.accumulation = 4, .memory = Memory::Smallest, .recompute = kRecomputeEach},
       {.accumulation = 2,
        .memory = Memory::Between,
        .num_threads = 2,
@@ -219,16 +219,16 @@ TEST(Speculation, BacksOff) {
 TEST(Speculation, WithLessMemoryOnFewerChunks) {
   const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
   TrainerOptions options = all_cases()[1].options();
-  options.update = UpdateOrder::Overlap;
+  options.schedule.update = UpdateOrder::Overlap;
   const size_t overlap = prepare(model, options, {}).ledger.total(Tier::Host);
-  options.update = UpdateOrder::Speculate;
+  options.schedule.update = UpdateOrder::Speculate;
   const Preparation roomy = prepare(model, options, {});
-  const auto all = roomy.plan.speculated.size();
+  const auto all = roomy.plan.count(&ChunkRecord::is_speculative);
   const size_t of_logs = roomy.ledger.bytes("undo logs", Tier::Host);
   EXPECT_GT(all, 4u);
   EXPECT_EQ(roomy.ledger.total(Tier::Host), overlap + of_logs);
   const auto with = [&](size_t host_memory) {
-    return prepare(model, options, {.host_memory = host_memory}).plan.speculated.size();
+    return prepare(model, options, {.host_memory = host_memory}).plan.count(&ChunkRecord::is_speculative);
   };
   EXPECT_EQ(with(overlap + of_logs), all);
   EXPECT_GT(with(overlap + of_logs / 2), 0u);
@@ -258,7 +258,7 @@ class SpeculationPlan : public testing::Test {
 };
 
 TEST_F(SpeculationPlan, IsValid) {
-  EXPECT_GT(prepared_.plan.speculated.size(), 5u);
+  EXPECT_GT(prepared_.plan.count(&ChunkRecord::is_speculative), 5u);
   EXPECT_TRUE(is_valid(prepared_.plan));
 }
 
@@ -280,9 +280,11 @@ TEST_F(SpeculationPlan, IsInvalidOnAChunkThatIsUsedAgain) {
   EXPECT_FALSE(is_valid(plan));
 }
 
-TEST_F(SpeculationPlan, IsInvalidWithoutItsListOfChunks) {
+TEST_F(SpeculationPlan, IsInvalidIfNoRecordSaysSo) {
   Plan plan = prepared_.plan;
-  plan.speculated.clear();
+  for (ChunkRecord& chunk : plan.chunks) {
+    if (chunk.is_speculative()) chunk.update = UpdateTime::Deferred;
+  }
   EXPECT_FALSE(is_valid(plan));
 }
 

@@ -37,15 +37,14 @@ TEST_P(StateOnDevice, TakesNoHostMemory) {
   const CaseRun home(in_host_memory()), device(on_device());
   const Layout& layout = *device.prepared().layout;
   uint64_t elements = 0;
-  for (const uint32_t c : device.prepared().plan.device_updates)
+  for (const uint32_t c : device.prepared().plan.chunks_that(&ChunkRecord::is_on_device))
     elements += layout.chunk_elements(c);
   ASSERT_GT(elements, 0u);
   const auto bytes = [](const CaseRun& run, std::string_view name) {
     return run.prepared().ledger.bytes(name, Tier::Host);
   };
   for (const PlaneInfo& plane : state_planes(GetParam())) {
-    EXPECT_EQ(bytes(home, plane.name) - bytes(device, plane.name),
-              elements * plane.bytes_per_element())
+    EXPECT_EQ(bytes(home, plane.name) - bytes(device, plane.name), plane.bytes(elements))
         << plane.name;
   }
   EXPECT_EQ(bytes(home, "gradients") - bytes(device, "gradients"), elements * size_of(GetParam()));
@@ -107,34 +106,39 @@ TEST(DeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
   const auto device =
       create_device({.memory_bytes = device_state_bytes(layout, 1) + layout.chunk_bytes()});
   const Buffer weights = device->allocate(MemoryKind::Device, layout.chunk_bytes(), "weights");
-  const DeviceState state(*device, layout, {0}, weights.data());
+  const ChunkRecord chunk{.home = Tier::Device};
+  const DeviceState state(*device, layout, {&chunk, 1}, weights.data());
   std::vector<float> expected(kElements, 0);
   std::iota(expected.begin() + 100, expected.end() - 1, 1.0f);
   constexpr uint64_t kFirst = 100, kCount = kElements - 101;
+  constexpr size_t kMomentum = 1, kVariance = 2;
+  const auto floats = [](std::byte* plane) { return reinterpret_cast<float*>(plane); };
   uint64_t next = kFirst;
-  state.visit_copies(0, kFirst, kCount, {.variance = true}, true,
+  state.visit_copies(0, kFirst, kCount, PlaneSet().set(kVariance), true,
                      [&](uint64_t first, uint64_t count, const Planes& copies) {
                        EXPECT_EQ(first, next);
                        next += count;
-                       EXPECT_EQ(copies.momentum, nullptr);
-                       EXPECT_EQ(copies.weight, nullptr);
+                       EXPECT_EQ(copies[kMomentum], nullptr);
+                       EXPECT_EQ(copies[kWeightPlane], nullptr);
                        std::copy_n(expected.begin() + static_cast<int64_t>(first), count,
-                                   copies.variance);
+                                   floats(copies[kVariance]));
                      });
   EXPECT_EQ(next, kFirst + kCount);
   std::vector<float> variance, momentum;
-  state.visit_copies(0, 0, kElements, {.momentum = true, .variance = true}, false,
+  state.visit_copies(0, 0, kElements, PlaneSet().set(kMomentum).set(kVariance), false,
                      [&](uint64_t, uint64_t count, const Planes& copies) {
-                       momentum.insert(momentum.end(), copies.momentum, copies.momentum + count);
-                       variance.insert(variance.end(), copies.variance, copies.variance + count);
-                       *copies.variance = -1;  // not copied back, because the call does not write
+                       float* const m = floats(copies[kMomentum]);
+                       float* const v = floats(copies[kVariance]);
+                       momentum.insert(momentum.end(), m, m + count);
+                       variance.insert(variance.end(), v, v + count);
+                       *v = -1;  // not copied back, because the call does not write
                      });
   EXPECT_EQ(variance, expected);
   EXPECT_EQ(momentum, std::vector<float>(kElements, 0));
   float first_again = -1;
   state.visit_copies(
-      0, 0, 1, {.variance = true}, false,
-      [&](uint64_t, uint64_t, const Planes& copies) { first_again = *copies.variance; });
+      0, 0, 1, PlaneSet().set(kVariance), false,
+      [&](uint64_t, uint64_t, const Planes& copies) { first_again = *floats(copies[kVariance]); });
   EXPECT_EQ(first_again, 0);
 }
 

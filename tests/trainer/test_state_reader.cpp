@@ -138,7 +138,7 @@ std::vector<ParameterId> parameters_updated(const Preparation& prepared, bool on
         layout.chunks(Space::Weights, layout.first_element(id), layout.num_elements(id));
     bool all = true;
     for (uint32_t c = chunks.first; c < chunks.last; ++c) {
-      all = all && std::ranges::binary_search(prepared.plan.device_updates, c) == on_device;
+      all = all && prepared.plan.chunks[c].is_on_device() == on_device;
     }
     if (all) parameters.push_back(id);
   }

@@ -1,6 +1,7 @@
 #include <bit>
 #include <cmath>
 
+#include "device/adamw_planes.h"
 #include "device/host/kernels/host_launch.h"
 #include "device/host/kernels/tasks.h"
 #include "device/split_master.h"
@@ -43,6 +44,12 @@ struct WholeMaster {
   }
 };
 
+FloatMaster master_of(float* weight, int16_t*) { return {weight}; }
+HalvedMaster master_of(BF16* weight, int16_t* low) {
+  return {reinterpret_cast<uint16_t*>(weight), low};
+}
+WholeMaster master_of(F16* weight, float* master) { return {weight, master}; }
+
 /// Computes the formulas of cpu_adam/adamw.h in the same order, without contraction.
 template <class Master, class Gradient>
 void update_range(const Master& master, float* HWY_RESTRICT momentum, float* HWY_RESTRICT variance,
@@ -62,23 +69,15 @@ void update_range(const Master& master, float* HWY_RESTRICT momentum, float* HWY
 
 void run_adamw(const AdamWUpdate& u, ThreadTeam& team) {
   if (u.coefficients->skip) return;
-  float *momentum = u.momentum.as<float>(), *variance = u.variance.as<float>();
-  const auto update = [&](const auto& master, auto zero) {
-    const auto* gradient = u.gradient.as<decltype(zero)>();
-    for_each_range(team, u.weight.num_elements(), kPieceElements, [&](int64_t begin, int64_t end) {
-      update_range(master, momentum, variance, gradient, *u.coefficients, begin, end);
+  with_float_type(u.planes.weight_dtype, [&]<class W>(W) {
+    with_float_type(u.planes.gradient_dtype, [&]<class G>(G) {
+      const AdamWView<W, G> at = adamw_view<W, G>(u.planes);
+      for_each_range(team, u.n, kPieceElements, [&](int64_t begin, int64_t end) {
+        update_range(master_of(at.weight, at.remainder), at.momentum, at.variance, at.gradient,
+                     *u.coefficients, begin, end);
+      });
     });
-  };
-  const auto update_master = [&](const auto& master) {
-    with_float_type(u.gradient.dtype, [&](auto zero) { update(master, zero); });
-  };
-  if (u.low != nullptr) {
-    return update_master(HalvedMaster{reinterpret_cast<uint16_t*>(u.weight.data), u.low});
-  }
-  if (u.master != nullptr) {
-    return update_master(WholeMaster{u.weight.as<F16>(), u.master});
-  }
-  update_master(FloatMaster{u.weight.as<float>()});
+  });
 }
 
 }  // namespace

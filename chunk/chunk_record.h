@@ -1,0 +1,47 @@
+// What a plan decides about one parameter chunk: where its state is stored, when and how it is
+// updated, where its finished gradient waits, and whether its weights stay on the device between
+// steps. Plain values; scheduler/plan/decide_chunks.h assigns them.
+#pragma once
+
+#include <cstdint>
+
+#include "chunk/ledger.h"
+
+namespace ebb {
+
+/// "No index", for all kinds of indices.
+inline constexpr uint32_t kNone = UINT32_MAX;
+
+/// When the update of a chunk runs.
+enum class UpdateTime : uint8_t {
+  Never,        ///< the step computes no gradient of the chunk
+  Early,        ///< as soon as its gradient is finished; the update does not wait for the norm
+  AfterNorm,    ///< later in the same step, when the norm is known
+  Deferred,     ///< during the forward of the next step
+  Speculative,  ///< as Deferred, unless an update before the norm is committed
+};
+
+struct ChunkRecord {
+  /// Where all planes of the chunk are stored. On the device: the device also makes the update.
+  Tier home = Tier::Host;
+  UpdateTime update = UpdateTime::Never;
+  /// The gradient buffer in which the finished gradient waits for an update on the host.
+  uint32_t gradient_buffer = kNone;
+  /// The weights are on the device from one step to the next.
+  bool is_resident = false;
+  /// The blocks of the resident weights when the plan begins and when it ends.
+  uint32_t first_block = kNone, last_block = kNone;
+
+  bool is_trained() const { return update != UpdateTime::Never; }
+  bool is_on_device() const { return home == Tier::Device; }
+  bool is_deferred() const {
+    return update == UpdateTime::Deferred || update == UpdateTime::Speculative;
+  }
+  bool is_speculative() const { return update == UpdateTime::Speculative; }
+  bool begins_on_device() const { return first_block != kNone; }
+  bool ends_on_device() const { return last_block != kNone; }
+
+  bool operator==(const ChunkRecord&) const = default;
+};
+
+}  // namespace ebb

@@ -1,0 +1,202 @@
+#include "scheduler/plan/decide_chunks.h"
+
+#include <algorithm>
+
+namespace ebb {
+namespace {
+
+// Their updates are not deferred, because the next forward begins with their weights.
+constexpr size_t kLastToFinish = 2;
+
+/// The chunks in the order in which their gradients are rounded.
+std::vector<uint32_t> rounded(const ChunkTrace& chunk_trace) {
+  std::vector<uint32_t> order;
+  for (const ChunkTraceItem& item : chunk_trace.items) {
+    if (item.is_round()) order.push_back(item.rounded_chunk);
+  }
+  return order;
+}
+
+/// Chooses `most` of the chunks, or all of them if they are fewer, evenly spread; the last one is
+/// always among them.
+std::vector<uint32_t> spread(const std::vector<uint32_t>& chunks, uint64_t most) {
+  const uint64_t num = std::min<uint64_t>(most, chunks.size());
+  std::vector<uint32_t> some;
+  for (uint64_t i = 0; i < chunks.size(); ++i) {
+    if ((i + 1) * num / chunks.size() > i * num / chunks.size()) some.push_back(chunks[i]);
+  }
+  return some;
+}
+
+/// The device updates the chunks that are rounded last, because the next forward begins with them.
+void decide_device_updates(const std::vector<uint32_t>& order, const Layout& layout,
+                           const PlanOptions& options, ChunkDecisions& decisions) {
+  const uint32_t blocks = blocks_of_device_update(layout, options.update_after_norm);
+  const size_t num = std::min<size_t>(
+      {options.device_updates, decisions.num_spare / blocks, order.size()});
+  for (size_t i = order.size() - num; i < order.size(); ++i) {
+    ChunkRecord& chunk = decisions.chunks[order[i]];
+    chunk.home = Tier::Device;
+    chunk.is_resident = true;
+  }
+  decisions.num_spare -= static_cast<uint32_t>(num) * blocks;
+}
+
+/// With clipping all updates on the host are deferred. Without, a share is deferred, spread over
+/// the backward so that the optimizer is always busy. `order`: the chunks that the host updates.
+void decide_times(const std::vector<uint32_t>& order, const PlanOptions& options,
+                  std::vector<ChunkRecord>& chunks) {
+  const auto share_of = [&](size_t i) {
+    return static_cast<size_t>(options.deferred_share * static_cast<double>(i));
+  };
+  for (size_t i = 0; i < order.size(); ++i) {
+    const bool is_in_share = i + kLastToFinish < order.size() && share_of(i + 1) > share_of(i);
+    const bool is_deferred =
+        options.defer_updates && (options.update_after_norm || is_in_share);
+    if (is_deferred) chunks[order[i]].update = UpdateTime::Deferred;
+  }
+}
+
+/// A gradient whose update is deferred, or waits for the norm, has a buffer of its own. The others
+/// use the remaining buffers in rotation.
+void assign_buffers(const std::vector<uint32_t>& order, const PlanOptions& options,
+                    ChunkDecisions& decisions) {
+  std::vector<ChunkRecord>& chunks = decisions.chunks;
+  const auto num_deferred = static_cast<uint32_t>(std::ranges::count_if(
+      order, [&](uint32_t c) { return chunks[c].is_deferred(); }));
+  const uint32_t num_shared = options.update_after_norm ? 0 : std::max(1u, options.gradient_buffers);
+  const auto num_on_host = static_cast<uint32_t>(
+      std::ranges::count(chunks, Tier::Host, &ChunkRecord::home));
+  const bool has_own = options.update_after_norm || num_deferred + num_shared >= num_on_host;
+  if (has_own) {
+    // In chunk order: the last chunk and its buffer may be short.
+    for (ChunkRecord& chunk : chunks) {
+      if (chunk.is_on_device()) continue;
+      const uint32_t buffer = decisions.gradient_buffers++;
+      if (chunk.is_trained()) chunk.gradient_buffer = buffer;
+    }
+    return;
+  }
+  decisions.gradient_buffers = num_deferred + num_shared;
+  uint32_t next_own = num_shared, next_shared = 0;
+  for (const uint32_t c : order) {
+    chunks[c].gradient_buffer =
+        chunks[c].is_deferred() ? next_own++ : next_shared++ % num_shared;
+  }
+}
+
+/// Chooses the speculative updates among the deferred ones, evenly spread over the order in which
+/// gradients are rounded. So updates that are deferred lie between them, in the backward and in the
+/// next forward, and neither waits for many updates in a row. The chunk that is rounded last is
+/// chosen last, because the next forward begins with it. A chunk qualifies if nothing reads its
+/// weights after its gradient is rounded.
+void decide_speculative(const ChunkTrace& chunk_trace, uint32_t most,
+                        std::vector<ChunkRecord>& chunks) {
+  std::vector<uint32_t> last_use(chunk_trace.num_flat(), 0);
+  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+    for (const ChunkUse& use : chunk_trace.uses_of(chunk_trace.items[i])) last_use[use.chunk] = i;
+  }
+  std::vector<uint32_t> fit;
+  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+    const ChunkTraceItem& item = chunk_trace.items[i];
+    if (!item.is_round()) continue;
+    const uint32_t c = item.rounded_chunk;
+    const uint32_t weights = chunk_trace.flat_index({Space::Weights, c});
+    if (chunks[c].is_deferred() && last_use[weights] < i) fit.push_back(c);
+  }
+  std::ranges::reverse(fit);
+  for (const uint32_t c : spread(fit, most)) chunks[c].update = UpdateTime::Speculative;
+}
+
+/// The chunks whose weights are used, ascending.
+std::vector<uint32_t> weights_of(const ChunkTrace& chunk_trace) {
+  std::vector<uint32_t> weights;
+  for (const ChunkUse& use : chunk_trace.uses) {
+    const ChunkId id = chunk_trace.chunk_id(use.chunk);
+    if (id.space == Space::Weights) weights.push_back(id.index);
+  }
+  std::ranges::sort(weights);
+  weights.erase(std::unique(weights.begin(), weights.end()), weights.end());
+  return weights;
+}
+
+uint32_t most_activations(const ChunkTrace& chunk_trace) {
+  uint32_t most = 0, now = 0;
+  for (const ChunkTraceItem& item : chunk_trace.items) {
+    const auto num = [&](ArenaChunkEvent event) {
+      return item.num_events[static_cast<int>(event)];
+    };
+    now += num(ArenaChunkEvent::Begin) + num(ArenaChunkEvent::Needed);
+    most = std::max(most, now);
+    now -= num(ArenaChunkEvent::Idle) + num(ArenaChunkEvent::End);
+  }
+  return most;
+}
+
+/// An evaluation leaves chunks where the step stores them.
+ChunkDecisions decide_evaluation(const Layout& layout, const PlanOptions& options,
+                                 uint32_t num_spare) {
+  ChunkDecisions decisions{.num_spare = num_spare};
+  decisions.chunks.resize(layout.num_chunks());
+  for (size_t c = 0; c < options.chunks_of_step.size(); ++c) {
+    const bool is_on_device = options.chunks_of_step[c].is_on_device();
+    if (is_on_device) decisions.chunks[c] = {.home = Tier::Device, .is_resident = true};
+  }
+  return decisions;
+}
+
+}  // namespace
+
+ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout,
+                             const PlanOptions& options, uint32_t num_spare) {
+  if (!options.update) return decide_evaluation(layout, options, num_spare);
+  ChunkDecisions decisions{.num_spare = num_spare};
+  decisions.chunks.resize(layout.num_chunks());
+  std::vector<uint32_t> order = rounded(chunk_trace);
+  for (const uint32_t c : order) {
+    decisions.chunks[c].update =
+        options.update_after_norm ? UpdateTime::AfterNorm : UpdateTime::Early;
+  }
+  decide_device_updates(order, layout, options, decisions);
+  std::erase_if(order, [&](uint32_t c) { return decisions.chunks[c].is_on_device(); });
+  decide_times(order, options, decisions.chunks);
+  assign_buffers(order, options, decisions);
+  if (options.update_after_norm) {
+    decide_speculative(chunk_trace, options.speculated_chunks, decisions.chunks);
+  }
+  return decisions;
+}
+
+uint32_t most_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
+                        uint32_t num_spare) {
+  if (options.update && options.update_after_norm) return 0;
+  // All weights of an evaluation are resident: then no call needs further blocks for weights.
+  const bool all =
+      !options.update && options.resident_chunks > num_spare &&
+      weights_of(chunk_trace).size() + most_activations(chunk_trace) <= options.num_blocks;
+  return all ? options.resident_chunks : std::min(options.resident_chunks, num_spare);
+}
+
+void decide_residents(const ChunkTrace& chunk_trace, const PlanOptions& options, uint32_t num,
+                      std::vector<ChunkRecord>& chunks) {
+  const bool any_on_device = std::ranges::any_of(chunks, &ChunkRecord::is_on_device);
+  for (ChunkRecord& chunk : chunks) chunk.is_resident = chunk.is_on_device();
+  if (!options.update) {
+    if (any_on_device) return;
+    // The chunks that are loaded lie between the resident ones.
+    for (const uint32_t c : spread(weights_of(chunk_trace), num)) chunks[c].is_resident = true;
+    return;
+  }
+  std::vector<bool> is_used(chunk_trace.num_flat(), false);
+  for (const ChunkUse& use : chunk_trace.uses) is_used[use.chunk] = true;
+  for (const uint32_t c : rounded(chunk_trace)) {
+    if (num == 0) return;
+    const bool can_stay = is_used[chunk_trace.flat_index({Space::Weights, c})] &&
+                          !chunks[c].is_deferred() && !chunks[c].is_on_device();
+    if (!can_stay) continue;
+    chunks[c].is_resident = true;
+    --num;
+  }
+}
+
+}  // namespace ebb

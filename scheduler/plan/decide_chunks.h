@@ -1,0 +1,34 @@
+// The first part of the planner: it decides what happens to each parameter chunk in a step, before
+// any block is assigned. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "chunk/chunk_record.h"
+#include "chunk/layout.h"
+#include "scheduler/plan/chunk_trace.h"
+#include "scheduler/plan/plan.h"
+
+namespace ebb {
+
+struct ChunkDecisions {
+  std::vector<ChunkRecord> chunks = {};  ///< [parameter chunk], without blocks
+  uint32_t gradient_buffers = 0;    ///< how many the chunks share
+  uint32_t num_spare = 0;           ///< blocks that neither a call nor a device update needs
+};
+
+/// Decides everything but residents. `chunk_trace` has no device updates.
+ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout,
+                             const PlanOptions& options, uint32_t num_spare);
+
+/// The number of chunks of weights that may be resident if `num_spare` blocks are left for them.
+uint32_t most_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
+                        uint32_t num_spare);
+
+/// Makes at most `num` chunks resident, besides those whose planes are on the device: in a step the
+/// ones that are rounded first, in an evaluation some that are evenly spread.
+void decide_residents(const ChunkTrace& chunk_trace, const PlanOptions& options, uint32_t num,
+                      std::vector<ChunkRecord>& chunks);
+
+}  // namespace ebb

@@ -1,0 +1,45 @@
+#include "scheduler/run/run_buffers.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "autograd/arena.h"
+#include "device/errors.h"
+
+namespace ebb {
+
+RunBuffers::RunBuffers(Device& device, size_t input_bytes)
+    : host_inputs_(device.allocate(MemoryKind::Pinned, input_bytes, "inputs")),
+      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
+      device_inputs_(device.allocate(MemoryKind::Device, input_bytes, "inputs")),
+      device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
+      inputs_ready_(device.create_event()),
+      loss_ready_(device.create_event()) {}
+
+void RunBuffers::clear() {
+  inputs_.clear();
+  used_bytes_ = 0;
+}
+
+void RunBuffers::add_input(const InputSpec& spec, const Tensor& values) {
+  EBB_CHECK(values.dtype == spec.dtype && values.shape == spec.shape,
+            fmt::format("input '{}' has the wrong type or shape", spec.name));
+  std::memcpy(host_inputs_.data() + used_bytes_, values.data, values.bytes());
+  inputs_.push_back({device_inputs_.data() + used_bytes_, values.dtype, values.shape});
+  used_bytes_ += padded_bytes(values.bytes());
+}
+
+void RunBuffers::upload(Stream& load, Stream& compute) {
+  load.copy(device_inputs_.data(), host_inputs_.data(), used_bytes_, CopyKind::Load);
+  load.record(*inputs_ready_);
+  compute.wait(*inputs_ready_);
+}
+
+void RunBuffers::download_loss(Stream& compute, Stream& store) {
+  compute.record(*loss_ready_);
+  store.wait(*loss_ready_);
+  store.copy(host_loss_.data(), device_loss_.data(), sizeof(double), CopyKind::Store);
+}
+
+}  // namespace ebb

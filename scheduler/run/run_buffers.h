@@ -1,0 +1,48 @@
+// The inputs and the loss of a run: buffers in pinned host memory and on the device, and the copies
+// between them.
+//
+// Not thread-safe. Broken contracts are LogicErrors.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "autograd/model.h"
+#include "device/device.h"
+
+namespace ebb {
+
+class RunBuffers {
+ public:
+  /// `input_bytes`: the bytes of all inputs of a run, each rounded up by padded_bytes().
+  RunBuffers(Device& device, size_t input_bytes);
+
+  /// Forgets the inputs of the run before.
+  void clear();
+  /// Adds the next input, and copies its values into pinned memory. Throws LogicError if the type
+  /// or the shape of `values` is not that of `spec`.
+  void add_input(const InputSpec& spec, const Tensor& values);
+  /// Adds an input that is on the device already.
+  void add_persistent(const Tensor& on_device) { inputs_.push_back(on_device); }
+  /// Submits the copy of all added inputs to the device. Work that is submitted to `compute` later
+  /// waits for it.
+  void upload(Stream& load, Stream& compute);
+  /// The inputs on the device, in the order in which they were added.
+  std::span<const Tensor> inputs() const { return inputs_; }
+
+  /// (1) fp64 on the device: the sum of the losses of a run.
+  Tensor device_loss() const { return {device_loss_.data(), DType::F64, {1}}; }
+  /// Submits the copy of the loss to the host, after the work on `compute` so far.
+  void download_loss(Stream& compute, Stream& store);
+  /// The loss on the host. REQUIRES: the copy is done.
+  double loss() const { return *reinterpret_cast<const double*>(host_loss_.data()); }
+
+ private:
+  Buffer host_inputs_, host_loss_, device_inputs_, device_loss_;
+  std::unique_ptr<Event> inputs_ready_, loss_ready_;
+  std::vector<Tensor> inputs_;
+  size_t used_bytes_ = 0;  // of the added inputs
+};
+
+}  // namespace ebb

@@ -1,0 +1,13 @@
+// The messages of the library name options, as in "lower `device_memory`". This file names the flag
+// of each option instead: "lower --device-memory". A pure function.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ebb {
+
+/// Replaces each option between backquotes by its flag. Other text between backquotes is unchanged.
+std::string with_flags(std::string_view message);
+
+}  // namespace ebb
