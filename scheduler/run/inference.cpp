@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "autograd/arena.h"
-#include "autograd/tape.h"
+#include "autograd/micro_batches.h"
 #include "chunk/home.h"
 #include "device/errors.h"
 #include "device/planes.h"
@@ -97,7 +97,7 @@ class Inference::Impl {
   NoWork no_work_;
   Executor executor_;
   Arena arena_;
-  Tape tape_;
+  MicroBatches micro_batches_;
 };
 
 namespace {
@@ -121,7 +121,7 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
       inputs_ready_(device.create_event()),
       executor_(device, layout_, spaces_, home_, no_work_, most_ops(prepared)),
       arena_(spaces_.base(Space::Activations), prepared.arena_bytes),
-      tape_(device, executor_.compute(), executor_, arena_) {
+      micro_batches_(device, executor_.compute(), executor_, arena_, 1) {
   if (device.info().num_threads > prepared.num_threads ||
       (device.info().kind == DeviceKind::Cuda && prepared.device != DeviceKind::Cuda)) {
     throw ConfigError(fmt::format(
@@ -231,7 +231,7 @@ double Inference::Impl::run(size_t index, const MicroBatch& micro_batch) {
   const TapeResults results = results_of(forward.forward, layout_.weight_type(), results_.data());
   try {
     executor_.begin(forward.trace, forward.plan);
-    run_forward(tape_, forward.forward, input_views_, results,
+    run_forward(micro_batches_, forward.forward, input_views_, results,
                 {device_loss_.data(), DType::F64, {1}});
     if (forward.forward.loss) {
       executor_.compute().copy(host_loss_.data(), device_loss_.data(), sizeof(double),

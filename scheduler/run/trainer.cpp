@@ -9,7 +9,6 @@
 
 #include "autograd/arena.h"
 #include "autograd/micro_batches.h"
-#include "autograd/tape.h"
 #include "device/planes.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/run/executor.h"
@@ -72,6 +71,7 @@ class Trainer::Impl {
   void send_loss_home();
   double total_loss() const;
 
+  const Model& model_;
   const Preparation& prepared_;
   const bool emulates_compute_;
   const Trace no_calls_ = {};  // of plans that contain no calls
@@ -99,7 +99,8 @@ class Trainer::Impl {
 };
 
 Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepared)
-    : prepared_(prepared),
+    : model_(model),
+      prepared_(prepared),
       emulates_compute_(device.info().emulate_compute.has_value()),
       layout_(*prepared.layout),
       fixed_(fixed_memory(model, prepared.options, layout_, prepared.trace,
@@ -124,9 +125,9 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       arena_(spaces_.base(Space::Activations),
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       micro_batches_(
-          model, device, executor_.compute(), executor_, arena_,
-          prepared.options.micro_batch_order == MicroBatchOrder::Vertical,
-          std::max(prepared.options.gradient_accumulation, prepared.options.evaluation_batches)) {
+          device, executor_.compute(), executor_, arena_,
+          micro_batches_together(prepared.options, std::max(prepared.options.gradient_accumulation,
+                                                            prepared.options.evaluation_batches))) {
   if (device.info().num_threads > prepared.num_threads) {
     throw ConfigError(
         fmt::format("the device has {} threads, but the plan's workspace is for {}; pass "
@@ -192,11 +193,11 @@ void Trainer::Impl::upload_all(std::span<const MicroBatch> micro_batches) {
 
 void Trainer::Impl::run(std::span<const MicroBatch> micro_batches, bool training,
                         float loss_gradient_scale) {
-  micro_batches_.run({.count = static_cast<uint32_t>(micro_batches.size()),
-                      .tape = tape_options(prepared_.options, training, optimizer_.step()),
-                      .inputs = input_views_,
-                      .loss_total = {device_loss_.data(), DType::F64, {1}},
-                      .loss_gradient_scale = loss_gradient_scale});
+  micro_batches_.run(model_, {.count = static_cast<uint32_t>(micro_batches.size()),
+                              .tape = tape_options(prepared_.options, training, optimizer_.step()),
+                              .inputs = input_views_,
+                              .loss_total = {device_loss_.data(), DType::F64, {1}},
+                              .loss_gradient_scale = loss_gradient_scale});
   send_loss_home();
 }
 

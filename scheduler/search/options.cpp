@@ -15,6 +15,10 @@ TapeOptions tape_options(const TrainerOptions& options, bool training, uint32_t 
                       .step = step}};
 }
 
+uint32_t micro_batches_together(const TrainerOptions& options, uint32_t count) {
+  return options.micro_batch_order == MicroBatchOrder::Vertical ? count : 1;
+}
+
 std::string name_of(Recompute recompute) {
   switch (recompute) {
     case Recompute::None:

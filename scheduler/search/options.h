@@ -128,6 +128,8 @@ struct Budgets {
 
 /// The options of the tape in step `step` of a run. REQUIRES: no option is `Auto`.
 TapeOptions tape_options(const TrainerOptions& options, bool training, uint32_t step = 0);
+/// How many of `count` micro-batches run through a layer before the next layer begins.
+uint32_t micro_batches_together(const TrainerOptions& options, uint32_t count);
 
 /// "none", "layer", "3 layers", "sqrt", "auto"; "device", ...; "horizontal", ...; "overlap", ...
 std::string name_of(Recompute recompute);

@@ -24,7 +24,6 @@ struct DryRun {
   Trace trace;
   std::vector<ParameterId> order;
   std::vector<uint32_t> num_uses;
-  uint32_t num_layers = 0;
 };
 
 DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
@@ -33,26 +32,22 @@ DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_m
   const auto compute = sim.create_stream(StreamKind::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = recorder.arena().base();  // never touched
-  MicroBatches micro_batches(model, sim, *compute, recorder, recorder.arena(),
-                             options.micro_batch_order == MicroBatchOrder::Vertical,
-                             num_micro_batches);
+  MicroBatches micro_batches(sim, *compute, recorder, recorder.arena(),
+                             micro_batches_together(options, num_micro_batches));
   std::vector<Tensor> inputs;
   for (uint32_t k = 0; k < num_micro_batches; ++k) {
     for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
   }
-  micro_batches.run({.count = num_micro_batches,
+  micro_batches.run(model,
+                    {.count = num_micro_batches,
                      .tape = tape_options(options, training),
                      .inputs = inputs,
                      .loss_total = {base, DType::F64, {1}}},
                     [&](uint32_t k) {
-                      // In horizontal order, micro-batch 0 has ended.
                       if (k == 1) recorder.expect_micro_batches(num_micro_batches);
                       recorder.begin_micro_batch(k);
                     });
-  DryRun result{.trace = {},
-                .order = recorder.first_use_order(),
-                .num_uses = recorder.num_uses(),
-                .num_layers = micro_batches.num_layers()};
+  DryRun result{.trace = {}, .order = recorder.first_use_order(), .num_uses = recorder.num_uses()};
   result.trace = recorder.take();
   return result;
 }
@@ -181,11 +176,7 @@ BlockNeed need_of(const Preparation& p, const ChunkTrace& evaluating) {
 
 /// The square root of the number of layers. With groups of so many layers, about as many
 /// activations are kept between groups as exist inside one group.
-Recompute square_root(const Model& model, TrainerOptions options) {
-  options.recompute = Recompute::None;
-  options.activations = ActivationPlacement::Device;
-  options.micro_batch_order = MicroBatchOrder::Horizontal;
-  const double num_layers = dry_run(model, options, 1, true, {.num_threads = 1}).num_layers;
+Recompute square_root(uint32_t num_layers) {
   return static_cast<Recompute>(std::max(1L, std::lround(std::sqrt(num_layers))));
 }
 
@@ -194,7 +185,7 @@ Recompute square_root(const Model& model, TrainerOptions options) {
 Preparation prepare_context(const Model& model, const TrainerOptions& requested,
                             const Budgets& budgets) {
   TrainerOptions options = requested;
-  if (options.recompute == Recompute::Sqrt) options.recompute = square_root(model, options);
+  if (options.recompute == Recompute::Sqrt) options.recompute = square_root(model.num_layers());
   Preparation p;
   p.options = options;
   p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
@@ -206,7 +197,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& requested,
                                  .attention = p.attention,
                                  .counted_kind = p.device};
   DryRun run = dry_run(model, options, options.gradient_accumulation, true, counted);
-  p.num_layers = run.num_layers;
+  p.num_layers = model.num_layers();
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
