@@ -14,4 +14,8 @@ TapeOptions tape_options(const TrainerOptions& options, const Schedule& schedule
                       .step = step}};
 }
 
+uint32_t micro_batches_together(const Schedule& schedule, uint32_t count) {
+  return schedule.micro_batch_order == MicroBatchOrder::Vertical ? count : 1;
+}
+
 }  // namespace ebb

@@ -72,5 +72,7 @@ struct Budgets {
 /// The options of the tape in step `step` of a run with this schedule.
 TapeOptions tape_options(const TrainerOptions& options, const Schedule& schedule, bool training,
                          uint32_t step = 0);
+/// How many of `count` micro-batches run through a layer before the next layer begins.
+uint32_t micro_batches_together(const Schedule& schedule, uint32_t count);
 
 }  // namespace ebb

@@ -24,7 +24,6 @@ struct DryRun {
   Trace trace;
   std::vector<ParameterId> order;
   std::vector<uint32_t> num_uses;
-  uint32_t num_layers = 0;
 };
 
 DryRun dry_run(const Model& model, const TrainerOptions& options, const Schedule& schedule,
@@ -33,26 +32,22 @@ DryRun dry_run(const Model& model, const TrainerOptions& options, const Schedule
   const auto compute = sim.create_stream(StreamKind::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = recorder.arena().base();  // never touched
-  MicroBatches micro_batches(model, sim, *compute, recorder, recorder.arena(),
-                             schedule.micro_batch_order == MicroBatchOrder::Vertical,
-                             num_micro_batches);
+  MicroBatches micro_batches(sim, *compute, recorder, recorder.arena(),
+                             micro_batches_together(schedule, num_micro_batches));
   std::vector<Tensor> inputs;
   for (uint32_t k = 0; k < num_micro_batches; ++k) {
     for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
   }
-  micro_batches.run({.count = num_micro_batches,
+  micro_batches.run(model,
+                    {.count = num_micro_batches,
                      .tape = tape_options(options, schedule, training),
                      .inputs = inputs,
                      .loss_total = {base, DType::F64, {1}}},
                     [&](uint32_t k) {
-                      // In horizontal order, micro-batch 0 has ended.
                       if (k == 1) recorder.expect_micro_batches(num_micro_batches);
                       recorder.begin_micro_batch(k);
                     });
-  DryRun result{.trace = {},
-                .order = recorder.first_use_order(),
-                .num_uses = recorder.num_uses(),
-                .num_layers = micro_batches.num_layers()};
+  DryRun result{.trace = {}, .order = recorder.first_use_order(), .num_uses = recorder.num_uses()};
   result.trace = recorder.take();
   return result;
 }
@@ -182,12 +177,10 @@ BlockNeed need_of(const Preparation& p, const ChunkTrace& evaluating) {
 
 // With the square root, about as many activations are kept between groups as exist inside one
 // group.
-Recompute resolve(const RecomputeRequest& request, const Model& model,
-                  const TrainerOptions& options) {
+Recompute resolve(const RecomputeRequest& request, const Model& model) {
   if (const auto* const recompute = std::get_if<Recompute>(&request)) return *recompute;
-  const double num_layers = dry_run(model, options, {}, 1, true, {.num_threads = 1}).num_layers;
-  return {.layers_at_once =
-              static_cast<uint32_t>(std::max(1L, std::lround(std::sqrt(num_layers))))};
+  const double root = std::sqrt(model.num_layers());
+  return {.layers_at_once = static_cast<uint32_t>(std::max(1L, std::lround(root)))};
 }
 
 Preparation prepare_context(const Model& model, const TrainerOptions& options,
@@ -204,7 +197,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
                                  .attention = p.attention,
                                  .counted_kind = p.device};
   DryRun run = dry_run(model, options, schedule, options.gradient_accumulation, true, counted);
-  p.num_layers = run.num_layers;
+  p.num_layers = model.num_layers();
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);

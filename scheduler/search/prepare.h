@@ -11,8 +11,7 @@
 namespace ebb {
 
 /// The recomputation that a request means for this model.
-Recompute resolve(const RecomputeRequest& request, const Model& model,
-                  const TrainerOptions& options);
+Recompute resolve(const RecomputeRequest& request, const Model& model);
 
 /// Traces, the layout, the blocks that they need, and a ledger of the memory that does not depend
 /// on a plan. `num_blocks` is the number of blocks in the budget; it is less than `smallest_blocks`

@@ -35,8 +35,9 @@ DryRun dry_run(const ForwardSpec& forward, DType dtype, int num_threads, DeviceK
   for (const InputSpec& spec : forward.model->inputs()) {
     inputs.push_back({base, spec.dtype, spec.shape});
   }
-  Tape tape(sim, *compute, recorder, recorder.arena());
-  run_forward(tape, forward, inputs, results_of(forward, dtype, base), {base, DType::F64, {1}});
+  MicroBatches micro_batches(sim, *compute, recorder, recorder.arena(), 1);
+  run_forward(micro_batches, forward, inputs, results_of(forward, dtype, base),
+              {base, DType::F64, {1}});
   DryRun run{.trace = {}, .order = recorder.first_use_order()};
   run.trace = recorder.take();
   return run;

@@ -94,7 +94,7 @@ std::vector<Schedule> schedules_to_try(const Model& model, const TrainerOptions&
   if (!budgets.device_memory) placements.resize(1);
   std::vector<Recompute> recomputes;
   for (const RecomputeRequest& recompute : values_of(request.recompute, kRecomputes)) {
-    recomputes.push_back(resolve(recompute, model, options));
+    recomputes.push_back(resolve(recompute, model));
   }
   std::vector<Schedule> schedules;
   for (const MicroBatchOrder order : orders) {

@@ -19,8 +19,8 @@ class LargeHead : public Model {
   std::vector<InputSpec> inputs() const override {
     return {{"x", {1, 4096, kWidth}, DType::BF16}, {"targets", {1, 4096}, DType::I32}};
   }
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
-    const Variable x = layer_norm(tape, {.value = inputs[0]}, norm_, bias_);
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override {
+    x = layer_norm(tape, x, norm_, bias_);
     classifier_cross_entropy(tape, x, head_, kVocabulary, inputs[1], cut_, head_bias_);
   }
 
@@ -92,7 +92,7 @@ class WithRows : public Model {
   explicit WithRows(std::vector<RowRange> rows) : rows_(std::move(rows)) {}
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override { return {{"x", {4, 8}, DType::BF16}}; }
-  void forward(Tape& tape, std::span<const Tensor>) const override {
+  void end(Tape& tape, std::span<const Tensor>, Variable) const override {
     for (size_t i = 0; i < rows_.size(); ++i) {
       tape.begin_loss_call("part", {{.parameter = weight_, .rows = rows_[i], .continues = i > 0}});
       tape.add_losses(tape.scratch({4}, DType::F32));

@@ -44,19 +44,6 @@ TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOncePerPass) {
   for (uint32_t c = 0; c < loads.size(); ++c) EXPECT_LE(loads[c], c < tied.last ? 3 : 2) << c;
 }
 
-/// Without recomputation, a micro-batch also yields within a layer. The weights of the layer need
-/// not all be on the device at once.
-TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceIfALayerDoesNotFit) {
-  TrainerOptions kept = options(MicroBatchOrder::Vertical);
-  kept.schedule.recompute = kRecomputeNone;
-  const Preparation all = prepare(model_, kept, {});
-  const size_t least = all.smallest_device_bytes + all.layout->chunk_bytes();
-  const Preparation p = prepare(model_, kept, {.device_memory = least});
-  const auto tied = p.layout->chunks(Space::Weights, 0, p.layout->num_elements(0));
-  const std::vector<int> loads = num_loads(p);
-  for (uint32_t c = tied.last; c < loads.size(); ++c) EXPECT_LE(loads[c], 2) << c;
-}
-
 TEST_F(MicroBatchTraffic, SumsOfVerticalOrderStayOnTheDevice) {
   EXPECT_FALSE(prepared(MicroBatchOrder::Horizontal).plan.stored_sums.empty());
   const Preparation vertical = prepared(MicroBatchOrder::Vertical);
@@ -70,6 +57,13 @@ TEST_F(MicroBatchTraffic, SumsOfVerticalOrderStayOnTheDevice) {
                  .first;
     EXPECT_TRUE(tied) << c;
   }
+}
+
+/// The limit on the calls of a step counts the calls of one micro-batch, also in vertical order.
+TEST(ManyMicroBatches, MayRunInVerticalOrder) {
+  const Gpt2 model(tiny_gpt(), kMicroBatchSize, 8, DType::BF16);
+  TrainingCase run{.accumulation = 400, .order = MicroBatchOrder::Vertical};
+  EXPECT_EQ(prepare(model, run.options(), {}).trace.calls.back().micro_batch, 399u);
 }
 
 TEST_F(MicroBatchTraffic, AutoChoosesTheOrderThatMovesLess) {
