@@ -34,7 +34,8 @@
 namespace ebb {
 
 /// Returns the first fifty mistakes, one sentence each. Empty: the plan is good.
-/// REQUIRES: the layout was made for the trace's parameters.
+/// REQUIRES: the layout was made for the trace's parameters, and make_plan() made the plan with
+/// these options. Initialise, warm-up and flush plans cannot be checked.
 std::vector<std::string> validate(const Plan& plan, const Trace& trace, const Layout& layout,
                                   const PlanOptions& options);
 
