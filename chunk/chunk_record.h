@@ -14,10 +14,10 @@ inline constexpr uint32_t kNone = UINT32_MAX;
 
 /// When the update of a chunk runs.
 enum class UpdateTime : uint8_t {
-  Never,        ///< the step computes no gradient of the chunk
-  Early,        ///< as soon as its gradient is finished; the update does not wait for the norm
-  AfterNorm,    ///< later in the same step, when the norm is known
-  Deferred,     ///< during the forward of the next step
+  Never,      ///< the step computes no gradient of the chunk
+  Early,      ///< as soon as its gradient is finished; the update does not wait for the norm
+  AfterNorm,  ///< later in the same step, when the norm is known
+  Deferred,   ///< during the forward of the next step
   /// The host updates the chunk before the norm is known. During the forward of the next step this
   /// update is committed, or it is rolled back and the chunk is updated with the clip scale.
   Speculative,

@@ -14,8 +14,8 @@ namespace ebb {
 
 struct ChunkDecisions {
   std::vector<ChunkRecord> chunks = {};  ///< [parameter chunk], without blocks
-  uint32_t gradient_buffers = 0;    ///< how many there are, shared or not
-  uint32_t num_spare = 0;           ///< blocks that neither a call nor a device update needs
+  uint32_t gradient_buffers = 0;         ///< how many there are, shared or not
+  uint32_t num_spare = 0;                ///< blocks that neither a call nor a device update needs
 };
 
 /// Decides everything but residents and blocks. `chunk_trace` has no device updates. `num_spare`

@@ -131,14 +131,14 @@ struct PlanOptions {
 
 struct Plan {
   std::vector<Op> ops = {};
-  std::vector<uint32_t> waits = {};  ///< indices of operations
+  std::vector<uint32_t> waits = {};      ///< indices of operations
   uint32_t num_blocks = 0;               ///< 0 in an initialise, warm-up or flush plan
   std::vector<ChunkRecord> chunks = {};  ///< [parameter chunk] what the plan decides about it
   uint32_t gradient_buffers = 0;
   std::vector<uint32_t>
       stored_sums = {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending
-  size_t loaded_bytes = 0;                   ///< without the partial norms and the norm
+  size_t loaded_bytes = 0;                        ///< without the partial norms and the norm
   size_t stored_bytes = 0;
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once
 

@@ -25,7 +25,7 @@
 namespace ebb {
 
 struct Machine {
-  double flops_per_s = 0;  ///< of matrix products
+  double flops_per_s = 0;            ///< of matrix products
   double attention_flops_per_s = 0;  ///< 0: flops_per_s
   double vector_flops_per_s = 0;     ///< of norms, activations, the loss; 0: flops_per_s
   double kernel_s = 0;               ///< to start and end a kernel, added for each kernel

@@ -46,8 +46,8 @@ struct Trace {
   std::vector<ParameterUse> uses;
   std::vector<ActivationSpan> activations;
   std::vector<IdleInterval> idle_intervals;  ///< by span, then in order of time
-  size_t arena_bytes = 0;      ///< up to the highest end of a span
-  size_t workspace_bytes = 0;  ///< of the call that needs the most
+  size_t arena_bytes = 0;                    ///< up to the highest end of a span
+  size_t workspace_bytes = 0;                ///< of the call that needs the most
   std::span<const ParameterUse> uses_of(const Call& call) const {
     return std::span(uses).subspan(call.first_use, call.num_uses);
   }
