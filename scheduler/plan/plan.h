@@ -18,8 +18,8 @@
 //
 // An update changes every weight, so a plan starts and ends with an empty device, except for
 // resident weights: chunks that are updated early in the backward are loaded again before the step
-// ends, so that the next forward finds them. Loads are then spread over the step as the compute is.
-// Without resident weights the forward, a third of the compute, has half of the loads.
+// ends, so that the next forward finds them. Then each part of the step has loads in proportion to
+// its compute. Without resident weights the forward, a third of the compute, has half of the loads.
 //
 // Updates that a step need not wait for are deferred: the plan begins with the deferred updates of
 // the step before, in the order in which the forward needs the weights, and the load of a chunk
@@ -27,8 +27,9 @@
 // makes the updates that are left.
 //
 // If blocks and memory are left, some chunks have all their planes on the device and are updated
-// there. They get their blocks once (make_initialise_plan) and never move. The planner chooses the
-// chunks whose gradients are finished last and whose weights the forward needs first.
+// there. Their weights take blocks; their other planes are beside the blocks. They get their blocks
+// once (make_initialise_plan) and never move. The planner chooses the chunks whose gradients are
+// finished last and whose weights the forward needs first.
 //
 // Everything here is a plain value or a pure function.
 #pragma once
