@@ -7,8 +7,8 @@
 // parameters) and gradients (in the gradient type). The fourth space, activations, is the arena. A
 // chunk of any space takes exactly one block.
 //
-// Immutable after construction, so thread-safe. A parameter, a use, or a range of rows that does
-// not exist is an error of the caller: it throws LogicError where it is checked.
+// Immutable after construction, so thread-safe. A use or a range of rows that does not exist throws
+// LogicError. Ids of parameters and indices of chunks are not checked.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 //
 // A dry run of the real model code on the simulated device writes it
 // (scheduler/search/trace_recorder.h), before any memory exists. It depends on the order of the
-// micro-batches and on recomputing, but not on chunk size, budget or residency; layout and planner
-// turn it into a plan. A plain value.
+// micro-batches, on the recomputed layers and on the placement of activations, but not on chunk
+// size, budget or residency; layout and planner turn it into a plan. A plain value.
 #pragma once
 
 #include <cstdint>
