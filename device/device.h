@@ -40,7 +40,8 @@ std::string_view name_of(MemoryKind kind);
 
 class Device;
 
-/// Owns a range of memory; zero-filled when made, freed when destroyed. Movable.
+/// Owns a range of memory; zero-filled when made, freed when destroyed. Movable. The device must
+/// outlive it. Buffers of a sim device have addresses but no memory.
 class Buffer {
  public:
   Buffer() = default;
@@ -65,10 +66,11 @@ class Buffer {
 /// Physical blocks of one size and the address ranges they are mapped into.
 ///
 /// A reserved range has addresses but no memory: an access to a page without a block faults. map()
-/// maps a block at a block-aligned address of a range and replaces the block that is mapped there.
-/// `user` is the first stream that uses the block at this address. For work submitted to `user`
-/// after map() the content of the block is undefined; with DeviceOptions::poison it is a NaN
-/// pattern. Submit new work on the block only after map() has returned.
+/// maps a block at a whole number of blocks from the beginning of a range, and replaces the block
+/// that is mapped there. `user` is the first stream that uses the block at this address. For work
+/// submitted to `user` after map() the content of the block is undefined; with
+/// DeviceOptions::poison it is a NaN pattern. Submit new work on the block only after map() has
+/// returned.
 ///
 /// If keep_addresses() is true, a block stays mapped at each of its addresses until another block
 /// is mapped there. Such a block can be mapped early, while work at its other addresses still runs.
@@ -100,7 +102,7 @@ struct DeviceInfo {
   std::string name;             ///< "AMD EPYC, 2 threads, AVX3"
   size_t memory_bytes = 0;      ///< the budget
   int num_threads = 1;          ///< host threads of kernels
-  double load_bytes_per_s = 0;  ///< 0: not emulated or not measured
+  double load_bytes_per_s = 0;  ///< of the emulated link; 0: not emulated
   double store_bytes_per_s = 0;
   Arithmetic arithmetic = Arithmetic::Fp32;            ///< host: for bf16 matrix products
   AttentionKernels attention = AttentionKernels::Ebb;  ///< cuda: cuDNN where it has kernels
@@ -121,6 +123,8 @@ class Device {
   virtual const DeviceInfo& info() const = 0;
 
   virtual Buffer allocate(MemoryKind kind, size_t bytes, std::string_view tag) = 0;
+  /// `block_bytes` must be a multiple of the size in which the device maps memory: 4 KiB on the
+  /// host device (LogicError), and the granularity of a GPU, often 2 MiB (ConfigError).
   virtual std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) = 0;
   /// Allocates the scratch memory that all kernels of the compute stream share. Only this call
   /// makes it grow.

@@ -32,9 +32,10 @@ struct Recompute {
   /// So many consecutive layers are recomputed together; 0: no layer is recomputed. A larger number
   /// keeps fewer activations between layers, but more of them exist during the backward.
   uint32_t layers_at_once = 0;
-  /// Of every `of` consecutive layers, only the first `first` are recomputed. If all layers are one
-  /// group, the layers whose activations would be kept the longest are recomputed. With smaller
-  /// groups, the link has time to copy the activations of other layers while these are recomputed.
+  /// Only the first `first` layers of each group are recomputed. A group is `of` consecutive
+  /// layers. If all layers are one group, the layers whose activations would be kept the longest
+  /// are recomputed. With smaller groups, the link has time to copy the activations of other layers
+  /// while these are recomputed.
   uint32_t first = kAllLayers;
   uint32_t of = kAllLayers;
 
@@ -74,10 +75,11 @@ struct ScheduleFields {
   Field<UpdateOrder> update = {};
   /// Which share (0 to 1) of the updates of a step without clipping is deferred.
   Field<double> deferred_share = {};
-  /// How many finished gradients may wait in host memory for an update of this step.
+  /// Without clipping: how many finished gradients may wait in host memory for an update of this
+  /// step; at least 1.
   Field<uint32_t> gradient_buffers = {};
-  /// How many chunks have a speculative update. It is fewer if not so many can have one, or if host
-  /// memory is too small for their undo logs.
+  /// With UpdateOrder::Speculate: how many chunks have a speculative update. It is fewer if not so
+  /// many can have one, or if host memory is too small for their undo logs.
   Field<uint32_t> speculated_chunks = {};
   /// How many chunks of weights are resident and updated by the host, if so many can be.
   Field<uint32_t> resident_chunks = {};
@@ -92,8 +94,8 @@ using ScheduleRequest = ScheduleFields<std::optional, RecomputeRequest>;
 /// Requests every setting of the schedule.
 ScheduleRequest request_of(const Schedule& schedule);
 
-/// How many layers of a model with `num_layers` layers the first two numbers select, if any layer
-/// is recomputed at all.
+/// How many layers of a model with `num_layers` layers `first` and `of` select. Ignores
+/// `layers_at_once`: with 0 no layer is recomputed.
 uint32_t recomputed_layers(const Recompute& recompute, uint32_t num_layers);
 
 /// "none", "layer", "3 layers"; "device", ...; "horizontal", ...; "overlap", ...

@@ -31,9 +31,9 @@ struct InferenceOptions {
 struct ForwardSpec {
   const Model* model = nullptr;  ///< all forwards have models with the same parameters
   bool loss = true;              ///< false: only the logits of the last rows are computed
-  int64_t num_losses = 0;        ///< rows of the loss if each has its own loss as a result; or 0
+  int64_t num_losses = 0;        ///< how many rows have their own loss as a result, all or none
   int64_t logits_rows = 0;       ///< the logits of this many last rows are a result
-  int64_t num_classes = 0;       ///< of the logits, if there are any
+  int64_t num_classes = 0;       ///< of the logits; needed if logits_rows > 0
 };
 
 /// The result of prepare_inference().
@@ -62,7 +62,9 @@ struct PreparedInference {
   DeviceKind device = DeviceKind::Host;  ///< the device whose workspace was counted
 };
 
-/// Throws PlanError where a budget is too small. The models must outlive all uses of the result.
+/// Throws PlanError where a budget is too small, ConfigError as Layout, and LogicError if there is
+/// no forward, or if forwards have different parameters, or persistent inputs of the same name that
+/// have different types or shapes. The models must outlive all uses of the result.
 PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
                                     const InferenceOptions& options, const Budgets& budgets);
 

@@ -1,7 +1,7 @@
 // The options of a training run, and the memory that the run may use. Plain values.
 //
-// Only the options of the arithmetic (dtype, adam, clipping, dropout, seed) change results. With
-// all others, results have the same bits.
+// These options change results: the types, adam, clipping, dropout, the seed, random_weights, the
+// loss scale and the number of micro-batches. With all others, results have the same bits.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,9 @@ struct TrainerOptions {
   /// The type of weights on the device and of matrix inputs. fp16 has dynamic loss scaling
   /// (device/loss_scale.h), and its updates wait for the norm.
   DType dtype = DType::BF16;
-  std::optional<DType> gradient_dtype = {};  ///< nullopt: the same as dtype
+  /// Not narrower than dtype; nullopt: the same.
+  std::optional<DType> gradient_dtype = {};
+  /// Layout and Device::create_blocks() say which sizes are allowed.
   size_t chunk_bytes = size_t{64} << 20;
   uint32_t gradient_accumulation = 1;  ///< micro-batches of a step
   uint32_t evaluation_batches = 0;     ///< micro-batches of an evaluation; 0 = no evaluation
@@ -69,7 +71,7 @@ struct Budgets {
   size_t pinned_memory = SIZE_MAX;
 };
 
-/// The options of the tape in step `step` of a run with this schedule.
+/// The options of the tape in step `step` of a run with this schedule. Dropout depends on the step.
 TapeOptions tape_options(const TrainerOptions& options, const Schedule& schedule, bool training,
                          uint32_t step = 0);
 /// How many of `count` micro-batches run through a layer before the next layer begins.

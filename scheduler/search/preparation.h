@@ -26,10 +26,10 @@ namespace ebb {
 /// One schedule with the time and the memory that a step takes with it: a row of the planner's
 /// table.
 struct Candidate {
-  /// What the plan does; without a plan, what it would be asked for. The planner searches numbers
-  /// only for candidates whose time is near the shortest.
+  /// The settings of the plan. Where the planner made no plan, the settings for which it would make
+  /// one. The planner searches numbers only for candidates whose time is near the shortest.
   Schedule schedule = {};
-  std::string why_not = {};  ///< empty: it fits the budgets; if not, members below are not set
+  std::string why_not = {};  ///< empty: it fits the budgets; if not, times and sizes are not set
   double seconds = 0;        ///< the predicted time of a step; 0 on a machine without rates
   Bound bound = {};
   double flops = 0;                  ///< of a step, with recomputation
@@ -47,7 +47,8 @@ struct Preparation {
   size_t chosen = 0;                  ///< index of the chosen candidate
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
-  std::shared_ptr<const ChunkTrace> chunk_trace;  ///< of `trace`; null once complete() has run
+  std::shared_ptr<const ChunkTrace> chunk_trace;  ///< of `trace`, during the search; then null
+  /// With 0 options.evaluation_batches the plan and the trace of the evaluation are empty.
   Plan plan, evaluation_plan;
   Plan initialise_plan;  ///< runs once, before step 0
   Plan flush_plan;       ///< runs after a step if no other step follows at once
@@ -68,7 +69,8 @@ struct Preparation {
 };
 
 /// The planner predicts times with the rates of `machine`. Without rates it chooses the candidate
-/// that moves the fewest bytes, and of equal ones the one with the fewest flops.
+/// that moves the fewest bytes, and of equal ones the one with the fewest flops. The result does
+/// not refer to the model or the machine.
 Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                     const Machine& machine = {});
 
