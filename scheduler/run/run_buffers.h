@@ -22,8 +22,8 @@ class RunBuffers {
   /// Forgets all inputs, persistent ones too. REQUIRES: the copy of the last upload() is done.
   void clear();
   /// Adds the next input, and copies its values into pinned memory. Throws LogicError if the type
-  /// or the shape of `values` is not that of `spec`. REQUIRES: `values` is in host memory, and all
-  /// inputs together have at most `input_bytes` bytes; this is not checked.
+  /// or the shape of `values` is not that of `spec`, or if all inputs together have more than
+  /// `input_bytes` bytes. REQUIRES: `values` is in host memory.
   void add_input(const InputSpec& spec, const Tensor& values);
   /// Adds an input that is on the device already. Its memory must live until the run is over.
   void add_persistent(const Tensor& on_device) { inputs_.push_back(on_device); }
