@@ -89,9 +89,6 @@ struct ScheduleFields {
 using Schedule = ScheduleFields<std::type_identity_t, Recompute>;
 using ScheduleRequest = ScheduleFields<std::optional, RecomputeRequest>;
 
-/// Requests every setting of the schedule.
-ScheduleRequest request_of(const Schedule& schedule);
-
 /// How many layers of a model with `num_layers` layers the first two numbers select, if any layer
 /// is recomputed at all.
 uint32_t recomputed_layers(const Recompute& recompute, uint32_t num_layers);
