@@ -123,6 +123,19 @@ void measure_gpt3(benchmark::State& state, bool clips, UpdateOrder update) {
       1e-9 * static_cast<double>(p.plan.stored_bytes), step.stall_s));
 }
 
+/// Requests every setting of the schedule.
+ScheduleRequest request_of(const Schedule& schedule) {
+  return {.micro_batch_order = schedule.micro_batch_order,
+          .recompute = schedule.recompute,
+          .activations = schedule.activations,
+          .update = schedule.update,
+          .deferred_share = schedule.deferred_share,
+          .gradient_buffers = schedule.gradient_buffers,
+          .speculated_chunks = schedule.speculated_chunks,
+          .resident_chunks = schedule.resident_chunks,
+          .device_updates = schedule.device_updates};
+}
+
 void measure_choice(benchmark::State& state) {
   const Gpt2 model = gpt3();
   const Budgets budgets{.device_memory = size_t{128} << 30};

@@ -20,15 +20,17 @@ namespace {
 /// The reason why --device auto chose the host; empty if it did not choose the host.
 std::string why_host(const TrainOptions& options, const TrainSetup& setup) {
   const bool chosen = options.device == DeviceChoice::Auto && !setup.device.emulate_compute;
-  return chosen && setup.device.kind == DeviceKind::Host ? "; no GPU: " + why_no_cuda() : "";
+  return chosen && setup.device.profile.kind == DeviceKind::Host ? "; no GPU: " + why_no_cuda()
+                                                                 : "";
 }
 
 std::string device_line(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const DeviceOptions& d = setup.device;
   std::string kind = "cuda" + attention_text(d);
-  if (d.kind == DeviceKind::Host) {
-    kind = fmt::format("host, {} threads", d.num_threads > 0 ? d.num_threads : num_usable_cores());
+  if (d.profile.kind == DeviceKind::Host) {
+    kind = fmt::format("host, {} threads",
+                       d.profile.num_threads > 0 ? d.profile.num_threads : num_usable_cores());
     if (p.layout->weight_type() == DType::BF16) {
       kind += fmt::format(", {} arithmetic", name_of(*d.arithmetic));
     }
@@ -100,7 +102,7 @@ Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const double update_bytes =
       static_cast<double>(layout.num_model_parameters()) *
       update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
-  const bool shared_cores = setup.device.kind == DeviceKind::Host;
+  const bool shared_cores = setup.device.profile.kind == DeviceKind::Host;
   const bool emulates = setup.device.emulate_compute.has_value();
   // While kernels and updates share the cores, each of them gets half of the time.
   const double shared_s = shared_cores && !emulates ? r.overlap_s / 2 : 0;
@@ -288,7 +290,8 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   }
   if (s.spent.total_s() > 0) fmt::format_to(out, "time: {}\n", format_spent(s.spent));
   size_t planned = setup.prepared.ledger.total(Tier::Host);
-  if (setup.device.kind == DeviceKind::Host) planned += setup.prepared.ledger.total(Tier::Device);
+  if (setup.device.profile.kind == DeviceKind::Host)
+    planned += setup.prepared.ledger.total(Tier::Device);
   const size_t explained = planned + s.rss_before_bytes;
   const size_t rest = s.end.peak_rss_bytes > explained ? s.end.peak_rss_bytes - explained : 0;
   fmt::format_to(out, "peak RSS {}: planned {}, the program {}, unexplained {} ({:.1f} %)\n",

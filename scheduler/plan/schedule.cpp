@@ -6,18 +6,6 @@
 
 namespace ebb {
 
-ScheduleRequest request_of(const Schedule& schedule) {
-  return {.micro_batch_order = schedule.micro_batch_order,
-          .recompute = schedule.recompute,
-          .activations = schedule.activations,
-          .update = schedule.update,
-          .deferred_share = schedule.deferred_share,
-          .gradient_buffers = schedule.gradient_buffers,
-          .speculated_chunks = schedule.speculated_chunks,
-          .resident_chunks = schedule.resident_chunks,
-          .device_updates = schedule.device_updates};
-}
-
 uint32_t recomputed_layers(const Recompute& recompute, uint32_t num_layers) {
   const uint32_t first = std::min(num_layers, recompute.first);
   const uint32_t of = std::min(num_layers, recompute.of);

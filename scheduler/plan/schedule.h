@@ -91,9 +91,6 @@ struct ScheduleFields {
 using Schedule = ScheduleFields<std::type_identity_t, Recompute>;
 using ScheduleRequest = ScheduleFields<std::optional, RecomputeRequest>;
 
-/// Requests every setting of the schedule.
-ScheduleRequest request_of(const Schedule& schedule);
-
 /// How many layers of a model with `num_layers` layers `first` and `of` select. Ignores
 /// `layers_at_once`: with 0 no layer is recomputed.
 uint32_t recomputed_layers(const Recompute& recompute, uint32_t num_layers);

@@ -102,17 +102,11 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
       runner_(device, *compute_, layout_, spaces_, home_, buffers_, no_work_, most_ops(prepared)),
       arena_(spaces_.base(Space::Activations), prepared.arena_bytes),
       micro_batches_(device, *compute_, runner_.hooks(), arena_, 1) {
-  if (device.info().num_threads > prepared.num_threads ||
-      (device.info().kind == DeviceKind::Cuda && prepared.device != DeviceKind::Cuda)) {
-    throw ConfigError(fmt::format(
-        "the plan's workspace is for {} threads of {}; pass the device's number of threads and its "
-        "kind to prepare_inference() in its budgets",
-        prepared.num_threads, prepared.device == DeviceKind::Cuda ? "CUDA" : "a host device"));
-  }
+  check_device(prepared.device, device.info().profile);
   device.reserve_workspace(prepared.workspace_bytes);
   allocate_persistent(device);
   if (!prepared.options.random_weights) return;
-  ThreadTeam team(device.info().num_threads);
+  ThreadTeam team(device.info().profile.num_threads);
   const Parameters& parameters = prepared.forwards[0].forward.model->parameters();
   for (ParameterId id = 0; id < parameters.size(); ++id) {
     initialise(

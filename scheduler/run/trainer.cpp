@@ -119,25 +119,10 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
                      micro_batches_together(prepared.schedule,
                                             std::max(prepared.options.gradient_accumulation,
                                                      prepared.options.evaluation_batches))) {
-  if (device.info().num_threads > prepared.num_threads) {
-    throw ConfigError(
-        fmt::format("the device has {} threads, but the plan's workspace is for {}; pass "
-                    "the device's number to prepare()",
-                    device.info().num_threads, prepared.num_threads));
-  }
-  if (device.info().kind == DeviceKind::Cuda && prepared.device != DeviceKind::Cuda) {
-    throw ConfigError(
-        "the plan's workspace is for a host device; pass the kind to prepare() in Budgets::device");
-  }
-  if (device.info().attention == AttentionKernels::Cudnn &&
-      prepared.attention == AttentionKernels::Ebb) {
-    throw ConfigError(
-        "the plan's workspace is for Ebb's attention kernels, but the device uses those of cuDNN; "
-        "pass DeviceInfo::attention to prepare() in Budgets::attention");
-  }
+  check_device(prepared.device, device.info().profile);
   device.reserve_workspace(fixed_.workspace_bytes);
   initialise_device(device.kernels());
-  ThreadTeam team(device.info().num_threads);
+  ThreadTeam team(device.info().profile.num_threads);
   if (prepared.options.random_weights) {
     state_.initialise(model.parameters(), prepared.options.seed, team);
   }

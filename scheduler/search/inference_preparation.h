@@ -55,11 +55,10 @@ struct PreparedInference {
   size_t workspace_bytes = 0;         ///< of kernels
   size_t arena_bytes = 0;             ///< of the forward with the largest arena
   uint32_t num_blocks = 0;
-  uint32_t resident_chunks = 0;          ///< chunks of weights that stay on the device between runs
-  size_t smallest_device_bytes = 0;      ///< the smallest device budget that works
-  size_t full_device_bytes = 0;          ///< a larger device budget makes no run faster
-  int num_threads = 1;                   ///< for the kernels: the device may have no more threads
-  DeviceKind device = DeviceKind::Host;  ///< the device whose workspace was counted
+  uint32_t resident_chunks = 0;      ///< chunks of weights that stay on the device between runs
+  size_t smallest_device_bytes = 0;  ///< the smallest device budget that works
+  size_t full_device_bytes = 0;      ///< a larger device budget makes no run faster
+  DeviceProfile device = {};  ///< whose workspace was counted; a run may have no more threads
 };
 
 /// Throws PlanError where a budget is too small, ConfigError as Layout, and LogicError if there is

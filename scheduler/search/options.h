@@ -60,16 +60,12 @@ struct Budgets {
   std::optional<size_t> host_memory = {};    ///< nullopt: not checked
   /// Device and host memory together, for the host backend; nullopt: not checked.
   std::optional<size_t> total_memory = {};
-  /// Threads of the kernels, on which their workspace depends; 0: one thread for each usable core.
-  int num_threads = 0;
-  /// The device that runs the kernels. Their workspace depends on it.
-  DeviceKind device = DeviceKind::Host;
-  /// DeviceInfo::attention of this device; nullopt: the kernels with the larger workspace.
-  std::optional<AttentionKernels> attention = {};
-  /// DeviceOptions::pinned_bytes. If it is too small to pin the home, copies to and from a CUDA
-  /// device pass through staging buffers.
-  size_t pinned_memory = SIZE_MAX;
+  DeviceProfile device = {};
 };
+
+/// Throws ConfigError if kernels of `device` may need more workspace than those of the device
+/// `planned`, for which a plan was made.
+void check_device(const DeviceProfile& planned, const DeviceProfile& device);
 
 /// The options of the tape in step `step` of a run with this schedule. Dropout depends on the step.
 TapeOptions tape_options(const TrainerOptions& options, const Schedule& schedule, bool training,

@@ -60,12 +60,9 @@ struct Preparation {
   uint32_t full_blocks = 0;       ///< with so many blocks no chunk is evicted before its last use
   size_t smallest_device_bytes = 0;  ///< the smallest device budget with which a candidate works
   size_t full_device_bytes = 0;      ///< beyond it, only device updates use more memory
-  int num_threads = 1;               ///< for the kernels: the device may have no more threads
-  DeviceKind device = DeviceKind::Host;            ///< the device whose workspace was counted
-  std::optional<AttentionKernels> attention = {};  ///< the kernels whose workspace was counted
-  size_t pinned_memory = SIZE_MAX;                 ///< Budgets::pinned_memory
-  double flops = 0;                                ///< of a step, with recomputation
-  uint32_t num_layers = 0;                         ///< layers of the model
+  DeviceProfile device = {};  ///< whose workspace was counted; a run may have no more threads
+  double flops = 0;           ///< of a step, with recomputation
+  uint32_t num_layers = 0;    ///< layers of the model
 };
 
 /// The planner predicts times with the rates of `machine`. Without rates it chooses the candidate

@@ -27,8 +27,8 @@ struct DryRun {
 };
 
 DryRun dry_run(const Model& model, const TrainerOptions& options, const Schedule& schedule,
-               uint32_t num_micro_batches, bool training, const DeviceOptions& counted) {
-  SimDevice sim(counted);
+               uint32_t num_micro_batches, bool training, const DeviceProfile& device) {
+  SimDevice sim({.profile = device});
   const auto compute = sim.create_stream(StreamKind::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = recorder.arena().base();  // never touched
@@ -183,20 +183,19 @@ Recompute resolve(const RecomputeRequest& request, const Model& model) {
   return {.layers_at_once = static_cast<uint32_t>(std::max(1L, std::lround(root)))};
 }
 
+DeviceProfile counted_device(const Budgets& budgets) {
+  DeviceProfile device = budgets.device;
+  if (device.num_threads <= 0) device.num_threads = num_usable_cores();
+  return device;
+}
+
 Preparation prepare_context(const Model& model, const TrainerOptions& options,
                             const Schedule& schedule, const Budgets& budgets) {
   Preparation p;
   p.options = options;
   p.schedule = schedule;
-  p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
-  p.device = budgets.device;
-  p.attention = budgets.attention;
-  p.pinned_memory = budgets.pinned_memory;
-  const DeviceOptions counted = {.kind = DeviceKind::Sim,
-                                 .num_threads = p.num_threads,
-                                 .attention = p.attention,
-                                 .counted_kind = p.device};
-  DryRun run = dry_run(model, options, schedule, options.gradient_accumulation, true, counted);
+  p.device = counted_device(budgets);
+  DryRun run = dry_run(model, options, schedule, options.gradient_accumulation, true, p.device);
   p.num_layers = model.num_layers();
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
@@ -204,7 +203,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   check_num_chunk_uses(p.trace, *p.layout);
   if (options.evaluation_batches > 0) {
     p.evaluation_trace =
-        dry_run(model, options, schedule, options.evaluation_batches, false, counted).trace;
+        dry_run(model, options, schedule, options.evaluation_batches, false, p.device).trace;
   }
   for (const Call& m : p.trace.calls) p.flops += m.cost.flops;
 
@@ -228,10 +227,10 @@ namespace {
 /// Can the bounce buffer be pinned, together with the other small buffers and the smallest staging
 /// buffers?
 bool can_pin_window(const Preparation& p) {
-  if (p.device != DeviceKind::Cuda) return true;
+  if (p.device.kind != DeviceKind::Cuda) return true;
   return p.ledger.bytes("inputs", Tier::Device) + kCoefficientBytes +
              bounce_buffer_bytes(*p.layout) + staging_bytes(kSmallestStagingSlotBytes) <=
-         p.pinned_memory;
+         p.device.pinned_bytes;
 }
 
 }  // namespace
@@ -282,13 +281,13 @@ namespace {
 
 /// The size of the staging buffers; 0 on the host backend, or if the home can be pinned completely.
 size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
-  if (p.device != DeviceKind::Cuda) return 0;
+  if (p.device.kind != DeviceKind::Cuda) return 0;
   const bool updates = plan.count(&ChunkRecord::is_on_device) > 0;
   const size_t pinned_buffers[] = {input_bytes, sizeof(double), updates ? kCoefficientBytes : 0,
                                    updates ? bounce_buffer_bytes(*p.layout) : 0};
   const size_t home_bytes =
       copied_bytes(*p.layout, state_planes(p.options.dtype), home_options(plan));
-  return planned_staging_bytes(p.pinned_memory, pinned_buffers, home_bytes);
+  return planned_staging_bytes(p.device.pinned_bytes, pinned_buffers, home_bytes);
 }
 
 }  // namespace

@@ -13,6 +13,9 @@ namespace ebb {
 /// The recomputation that a request means for this model.
 Recompute resolve(const RecomputeRequest& request, const Model& model);
 
+/// The device whose memory is counted, with its number of threads.
+DeviceProfile counted_device(const Budgets& budgets);
+
 /// Traces, the layout, the blocks that they need, and a ledger of the memory that does not depend
 /// on a plan. `num_blocks` is the number of blocks in the budget; it is less than `smallest_blocks`
 /// if the budget is too small. Of the schedule, the context depends only on the micro-batch order,

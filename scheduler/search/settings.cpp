@@ -131,14 +131,14 @@ std::vector<Setting> settings_of(const TrainerOptions& requested, const Preparat
       {.name = "device_updates",
        .may_change = !request.device_updates,
        .most = most_device_updates(context),
-       .now = [](const Schedule& s) { return s.device_updates; },
+       .now = &Schedule::device_updates,
        .set = [](uint32_t value, Schedule& s) { s.device_updates = value; },
        .takes_blocks = true},
       {.name = "speculated_chunks",
        .may_change = may_choose_speculated(requested) && may_speculate,
        .least = 1,  // 0 is the same as Overlap
        .most = num_chunks,
-       .now = [](const Schedule& s) { return s.speculated_chunks; },
+       .now = &Schedule::speculated_chunks,
        .set =
            [](uint32_t value, Schedule& s) {
              s.update = UpdateOrder::Speculate;
@@ -149,7 +149,7 @@ std::vector<Setting> settings_of(const TrainerOptions& requested, const Preparat
       {.name = "resident_chunks",
        .may_change = !request.resident_chunks && !after_norm,
        .most = context.num_blocks - context.smallest_blocks,
-       .now = [](const Schedule& s) { return s.resident_chunks; },
+       .now = &Schedule::resident_chunks,
        .set = [](uint32_t value, Schedule& s) { s.resident_chunks = value; },
        .takes_blocks = true},
       {.name = "deferred_share",

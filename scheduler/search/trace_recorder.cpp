@@ -39,7 +39,8 @@ TraceRecorder::TraceRecorder(Device& sim, const Parameters& parameters, DType we
                observe_arena(event, offset, bytes);
              }),
       written_(parameters.size()) {
-  EBB_CHECK(sim.info().kind == DeviceKind::Sim, "a trace is recorded on the simulated device");
+  EBB_CHECK(sim.info().profile.kind == DeviceKind::Sim,
+            "a trace is recorded on the simulated device");
 }
 
 void TraceRecorder::expect_micro_batches(uint32_t count) const {

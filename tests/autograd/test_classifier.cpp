@@ -155,7 +155,7 @@ struct Run {
 constexpr float kScale = 0.25f;
 
 Outcome run_head(const Head& head, const Run& run) {
-  const auto device = create_device({.num_threads = 2});
+  const auto device = create_device({.profile = {.num_threads = 2}});
   device->reserve_workspace(size_t{32} << 20);
   std::vector<Buffer> buffers;
   const auto tensor = [&](DType dtype, Shape shape) {

@@ -42,14 +42,15 @@ TrainerOptions options(MicroBatchOrder order, uint32_t num_micro_batches) {
 
 TEST(LargeHead, NeedsLessThanAGibibyteOfBlocks) {
   const TrainerOptions requested = options(MicroBatchOrder::Horizontal, 2);
-  const Preparation p = prepare(LargeHead(), requested, {.num_threads = 2});
+  const Preparation p = prepare(LargeHead(), requested, {.device = {.num_threads = 2}});
   EXPECT_LT(p.smallest_blocks * requested.chunk_bytes, kGiB);
   // prepare() validates its plan.
   const Preparation smallest =
-      prepare(LargeHead(), requested, {.device_memory = p.smallest_device_bytes, .num_threads = 2});
+      prepare(LargeHead(), requested,
+              {.device_memory = p.smallest_device_bytes, .device = {.num_threads = 2}});
   EXPECT_EQ(smallest.num_blocks, p.smallest_blocks);
   const ClassifierCut whole{.weight_elements = int64_t{1} << 40};
-  const Preparation at_once = prepare(LargeHead(whole), requested, {.num_threads = 2});
+  const Preparation at_once = prepare(LargeHead(whole), requested, {.device = {.num_threads = 2}});
   EXPECT_GT(at_once.smallest_blocks * requested.chunk_bytes, 6 * kGiB);
 }
 
@@ -57,9 +58,9 @@ TEST(LargeHead, MayHaveABias) {
   for (const MicroBatchOrder order : {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical}) {
     const LargeHead model({}, true);
     const size_t least =
-        prepare(model, options(order, 2), {.num_threads = 2}).smallest_device_bytes;
+        prepare(model, options(order, 2), {.device = {.num_threads = 2}}).smallest_device_bytes;
     const Preparation p =
-        prepare(model, options(order, 2), {.device_memory = least, .num_threads = 2});
+        prepare(model, options(order, 2), {.device_memory = least, .device = {.num_threads = 2}});
     EXPECT_EQ(p.num_blocks, p.smallest_blocks);
   }
 }
@@ -69,10 +70,11 @@ TEST(LargeHead, MayHaveABias) {
 TEST(LargeHead, IsLoadedTwiceForAnyNumberOfMicroBatches) {
   for (const uint32_t k : {1u, 4u}) {
     const TrainerOptions requested = options(MicroBatchOrder::Vertical, k);
-    const size_t least = prepare(LargeHead(), requested, {.num_threads = 2}).smallest_device_bytes;
+    const size_t least =
+        prepare(LargeHead(), requested, {.device = {.num_threads = 2}}).smallest_device_bytes;
     const Preparation p =
         prepare(LargeHead(), requested,
-                {.device_memory = least + 4 * requested.chunk_bytes, .num_threads = 2});
+                {.device_memory = least + 4 * requested.chunk_bytes, .device = {.num_threads = 2}});
     ASSERT_LT(p.num_blocks, p.full_blocks);
     std::vector<int> loads(p.layout->num_chunks(), 0);
     for (const Op& op : p.plan.ops) {
@@ -108,7 +110,7 @@ class WithRows : public Model {
 
 std::string error_of(const std::vector<RowRange>& rows) {
   try {
-    prepare(WithRows(rows), {}, {.num_threads = 1});
+    prepare(WithRows(rows), {}, {.device = {.num_threads = 1}});
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -122,7 +124,7 @@ TEST(RowsOfAParameter, MustNotOverlapAndMustCoverTheParameter) {
   EXPECT_NE(error_of({{0, 33}, {32, 32}}).find("rows 0 to 33 and in rows 32 to 64"),
             std::string::npos)
       << error_of({{0, 33}, {32, 32}});
-  EXPECT_THROW(prepare(WithRows({{32, 33}}), {}, {.num_threads = 1}), LogicError);
+  EXPECT_THROW(prepare(WithRows({{32, 33}}), {}, {.device = {.num_threads = 1}}), LogicError);
 }
 
 }  // namespace

@@ -64,8 +64,8 @@ double logits_deviation(const ReferenceRun& reference) {
   const auto created = create_model(reference, DType::F32);
   const ShowsLogits model(*created, logits);
   TrainerOptions options{.dtype = DType::F32, .chunk_bytes = kSmallChunk, .evaluation_batches = 1};
-  const Preparation prepared = prepare(model, options, {.num_threads = 1});
-  const auto device = create_device({.num_threads = 1, .poison = true});
+  const Preparation prepared = prepare(model, options, {.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 1}, .poison = true});
   Trainer trainer(model, *device, prepared);
   write_initial_values(trainer, model, reference.seed);
   const auto batches = micro_batches_of(reference, reference.steps[0]);

@@ -108,8 +108,9 @@ std::string to_string(const Outcome& o) {
 
 Preparation prepare_case(const Model& model, const TrainingCase& run) {
   const TrainerOptions options = run.options();
-  Budgets budgets{
-      .num_threads = run.num_threads, .device = run.device, .pinned_memory = run.pinned_bytes};
+  Budgets budgets{.device = {.kind = run.device,
+                             .num_threads = run.num_threads,
+                             .pinned_bytes = run.pinned_bytes}};
   // Bytes for the weights, gradients and moments of two chunks.
   const size_t room = run.between == Between::State ? 2 * 8 * options.chunk_bytes : 0;
   if (run.memory == Memory::Resident && room == 0) return prepare(model, options, budgets);
@@ -122,13 +123,13 @@ Preparation prepare_case(const Model& model, const TrainingCase& run) {
 }
 
 std::unique_ptr<Device> create_case_device(const Preparation& prepared, const TrainingCase& run) {
-  return create_device({.kind = run.device,
+  return create_device({.profile = {.kind = run.device,
+                                    .num_threads = run.num_threads,
+                                    .pinned_bytes = run.pinned_bytes},
                         .memory_bytes = prepared.ledger.total(Tier::Device),
-                        .num_threads = run.num_threads,
                         .load_bytes_per_s = run.link_bytes_per_s,
                         .store_bytes_per_s = run.link_bytes_per_s,
-                        .poison = true,
-                        .pinned_bytes = run.pinned_bytes});
+                        .poison = true});
 }
 
 Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,

@@ -218,8 +218,9 @@ TEST_F(DamagedCheckpoint, IsRefusedWhereItEndsEarly) {
 TEST_F(DamagedCheckpoint, IsRefusedForAnotherModelOrType) {
   expect_refusal({.dtype = DType::F32}, 32, 32, "of bf16 weights, the run's are fp32");
   const Gpt2 model(tiny_gpt(), 1, 8, DType::BF16);
-  const Preparation prepared = prepare(model, {.chunk_bytes = 131072}, {.num_threads = 1});
-  const auto device = create_device({.num_threads = 1});
+  const Preparation prepared =
+      prepare(model, {.chunk_bytes = 131072}, {.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 1}});
   Trainer trainer(model, *device, prepared);
   try {
     read_state(trainer, file());

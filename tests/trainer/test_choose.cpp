@@ -1,4 +1,5 @@
 // Compares the planner's choice with plans that are made for each setting explicitly.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <limits>
 
 #include "scheduler/search/choose.h"
+#include "scheduler/search/settings.h"
 #include "tests/trainer/cases.h"
 
 namespace ebb::test {
@@ -70,11 +72,12 @@ class Choosing : public testing::TestWithParam<Situation> {
     TrainerOptions simple = options();
     simple.schedule.recompute = kRecomputeNone;
     simple.schedule.micro_batch_order = MicroBatchOrder::Horizontal;
-    const Preparation all = prepare(model_, simple, {.num_threads = 1});
-    const size_t least = prepare(model_, options(), {.num_threads = 1}).smallest_device_bytes;
+    const Preparation all = prepare(model_, simple, {.device = {.num_threads = 1}});
+    const size_t least =
+        prepare(model_, options(), {.device = {.num_threads = 1}}).smallest_device_bytes;
     const auto more = static_cast<double>(all.full_device_bytes - least);
     return {.device_memory = least + static_cast<size_t>(more * GetParam().slack),
-            .num_threads = 1};
+            .device = {.num_threads = 1}};
   }
   Preparation chosen() const { return prepare(model_, options(), budgets(), GetParam().machine); }
 
@@ -165,14 +168,15 @@ class ChooseTest : public testing::Test {
   size_t resident(TrainerOptions options, Recompute recompute, MicroBatchOrder order) const {
     options.schedule.recompute = recompute;
     options.schedule.micro_batch_order = order;
-    return prepare(model_, options, {.num_threads = 1}).full_device_bytes;
+    return prepare(model_, options, {.device = {.num_threads = 1}}).full_device_bytes;
   }
   size_t smallest(TrainerOptions options, Recompute recompute) const {
     options.schedule.recompute = recompute;
-    return prepare(model_, options, {.num_threads = 1}).smallest_device_bytes;
+    return prepare(model_, options, {.device = {.num_threads = 1}}).smallest_device_bytes;
   }
   Preparation choose_in(const TrainerOptions& options, size_t bytes, const Machine& machine) const {
-    return prepare(model_, options, {.device_memory = bytes, .num_threads = 1}, machine);
+    return prepare(model_, options, {.device_memory = bytes, .device = {.num_threads = 1}},
+                   machine);
   }
   const Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
 };
@@ -190,10 +194,12 @@ TEST(Choose, SpreadsRecomputedLayersWhenTheLinkIsTooSlow) {
   options.schedule = {.micro_batch_order = MicroBatchOrder::Vertical,
                       .recompute = kRecomputeNone,
                       .activations = ActivationPlacement::Offload};
-  const size_t least = prepare(model, options, {.num_threads = 1}).smallest_device_bytes;
+  const size_t least =
+      prepare(model, options, {.device = {.num_threads = 1}}).smallest_device_bytes;
   const auto prepared = [&](std::optional<Recompute> recompute, const Machine& machine) {
     options.schedule.recompute = recompute;
-    return prepare(model, options, {.device_memory = least * 5 / 4, .num_threads = 1}, machine);
+    return prepare(model, options, {.device_memory = least * 5 / 4, .device = {.num_threads = 1}},
+                   machine);
   };
   Machine machine{.flops_per_s = 1000 * kGB, .update_bytes_per_s = 1000 * kGB};
   const Preparation kept = prepared(kRecomputeNone, machine);
@@ -224,9 +230,10 @@ class ChooseRecomputed : public testing::Test {
                           std::optional<size_t> host_memory = {}) const {
     Machine machine = gpu(150e12, 25 * kGB, 65 * kGB);
     machine.device_bytes_per_s = 850 * kGB;
-    return prepare(model_, requested,
-                   {.device_memory = device_memory, .host_memory = host_memory, .num_threads = 1},
-                   machine);
+    return prepare(
+        model_, requested,
+        {.device_memory = device_memory, .host_memory = host_memory, .device = {.num_threads = 1}},
+        machine);
   }
   static TrainerOptions recomputed(TrainerOptions options, uint32_t num, uint32_t of) {
     options.schedule.recompute = Recompute{.layers_at_once = 1, .first = num, .of = of};
@@ -325,7 +332,7 @@ TEST_F(ChooseTest, WithoutALinkSharedCoresWaitOnlyIfThatIsFaster) {
   for (double update : {5.0, 50.0}) {
     Machine machine = host(20 * kGB, 40 * kGB);
     machine.update_bytes_per_s = update * kGB;
-    const Preparation p = prepare(model_, options, {.num_threads = 1}, machine);
+    const Preparation p = prepare(model_, options, {.device = {.num_threads = 1}}, machine);
     ASSERT_EQ(p.candidates.size(), 2u);
     ASSERT_EQ(p.candidates[0].schedule.update, UpdateOrder::Overlap);
     const double overlap_s = p.candidates[0].seconds, wait_s = p.candidates[1].seconds;
@@ -354,27 +361,30 @@ TEST_F(ChooseTest, WithoutRatesMovedBytesAndFlopsDecide) {
 TEST_F(ChooseTest, SpeculatesOnWhatTheForwardCannotHide) {
   TrainerOptions options = open(1);
   options.schedule.recompute = kRecomputeNone;
-  const Preparation plain = prepare(model_, options, {.num_threads = 1});
+  const Preparation plain = prepare(model_, options, {.device = {.num_threads = 1}});
   const double bytes = update_bytes_per_parameter(DType::BF16, DType::BF16) *
                        static_cast<double>(plain.layout->num_model_parameters());
   const auto with_update = [&](double forwards) {
     return gpu(plain.flops, 1000 * kGB, bytes / (forwards / 3));  // a step computes for 1 s
   };
-  const Preparation slow = prepare(model_, options, {.num_threads = 1}, with_update(1.8));
+  const Preparation slow =
+      prepare(model_, options, {.device = {.num_threads = 1}}, with_update(1.8));
   EXPECT_EQ(slow.schedule.update, UpdateOrder::Speculate);
   const Candidate& chosen = slow.candidates[slow.chosen];
   EXPECT_EQ(chosen.schedule.update, UpdateOrder::Speculate);
   EXPECT_GT(slow.plan.count(&ChunkRecord::is_speculative), 0u);
   EXPECT_LT(slow.plan.count(&ChunkRecord::is_speculative), slow.layout->num_chunks());
   EXPECT_EQ(chosen.schedule.speculated_chunks, slow.plan.count(&ChunkRecord::is_speculative));
-  const Preparation fast = prepare(model_, options, {.num_threads = 1}, with_update(0.5));
+  const Preparation fast =
+      prepare(model_, options, {.device = {.num_threads = 1}}, with_update(0.5));
   EXPECT_EQ(fast.schedule.update, UpdateOrder::Overlap);
   const size_t least = plain.ledger.total(Tier::Host);
-  const Preparation tight =
-      prepare(model_, options, {.host_memory = least, .num_threads = 1}, with_update(1.8));
+  const Preparation tight = prepare(
+      model_, options, {.host_memory = least, .device = {.num_threads = 1}}, with_update(1.8));
   EXPECT_EQ(tight.schedule.update, UpdateOrder::Overlap);
   options.max_grad_norm = 0;
-  const Preparation early = prepare(model_, options, {.num_threads = 1}, with_update(1.8));
+  const Preparation early =
+      prepare(model_, options, {.device = {.num_threads = 1}}, with_update(1.8));
   EXPECT_EQ(early.schedule.update, UpdateOrder::Overlap);
 }
 
@@ -397,8 +407,7 @@ TEST_F(ChooseTest, ASlowUpdateGetsMoreGradientBuffers) {
     return prepare(model, requested,
                    {.device_memory = size_t{31} << 30,
                     .host_memory = host_memory,
-                    .num_threads = 1,
-                    .device = DeviceKind::Cuda},
+                    .device = {.kind = DeviceKind::Cuda, .num_threads = 1}},
                    machine);
   };
   const Preparation few = choose_with(kGradientBuffers, 80 * kGB), all = choose_with({}, 80 * kGB);
@@ -419,9 +428,10 @@ TEST_F(ChooseTest, StoresStateOnTheDeviceIfHostMemoryIsTooSmall) {
   TrainerOptions options = open(2);
   const Machine machine = gpu(200 * kGB, 100 * kGB, 50 * kGB);
   const auto choose_with = [&](std::optional<size_t> host_memory, size_t device_memory) {
-    return prepare(model_, options,
-                   {.device_memory = device_memory, .host_memory = host_memory, .num_threads = 1},
-                   machine);
+    return prepare(
+        model_, options,
+        {.device_memory = device_memory, .host_memory = host_memory, .device = {.num_threads = 1}},
+        machine);
   };
   const size_t roomy = 4 * resident(options, kRecomputeNone, MicroBatchOrder::Vertical);
   options.schedule.device_updates = 0;
@@ -446,13 +456,37 @@ TEST_F(ChooseTest, ARequestedSettingIsNotChanged) {
   requested.schedule.micro_batch_order = MicroBatchOrder::Vertical;
   requested.schedule.recompute = kRecomputeEach;
   requested.schedule.update = UpdateOrder::Wait;
-  const Preparation p = prepare(model_, requested, {.num_threads = 1}, host(1 * kGB, 0));
+  const Preparation p =
+      prepare(model_, requested, {.device = {.num_threads = 1}}, host(1 * kGB, 0));
   ASSERT_EQ(p.candidates.size(), 1u);
   EXPECT_GT(p.candidates[0].seconds, 0);
   EXPECT_EQ(p.schedule.micro_batch_order, MicroBatchOrder::Vertical);
   EXPECT_EQ(p.schedule.recompute, kRecomputeEach);
   EXPECT_EQ(p.schedule.update, UpdateOrder::Wait);
   EXPECT_EQ(why_chosen(p), "the flags leave no other candidate");
+}
+
+TEST_F(ChooseTest, SearchesTheNumbersThatAreOpenAndHaveAnEffect) {
+  const auto searched = [this](const TrainerOptions& requested) {
+    const Preparation p = prepare(model_, requested, {.device = {.num_threads = 1}});
+    std::string names;
+    for (const Setting& s : settings_of(requested, p, p.schedule)) {
+      names += fmt::format("{} ", s.name);
+      Schedule changed = p.schedule;
+      s.set(s.most, changed);
+      EXPECT_EQ(s.now(changed), s.most) << s.name;
+    }
+    return names;
+  };
+  TrainerOptions options{.schedule = {.recompute = kRecomputeNone}};
+  EXPECT_EQ(searched(options), "device_updates speculated_chunks ");
+  options.schedule.update = UpdateOrder::Overlap;
+  EXPECT_EQ(searched(options), "device_updates ");
+  options.max_grad_norm = 0;
+  EXPECT_EQ(searched(options), "device_updates resident_chunks deferred_share gradient_buffers ");
+  options.schedule.update = UpdateOrder::Wait;
+  options.schedule.device_updates = options.schedule.gradient_buffers = 1;
+  EXPECT_EQ(searched(options), "resident_chunks ");
 }
 
 TEST_F(ChooseTest, ATooSmallBudgetIsRefusedWithTheSmallestThatWorks) {
@@ -469,13 +503,15 @@ TEST_F(ChooseTest, ATooSmallBudgetIsRefusedWithTheSmallestThatWorks) {
 
 TEST_F(ChooseTest, BothTiersMustFitTogetherInSharedMemory) {
   TrainerOptions options = open(1);
-  const Preparation all = prepare(model_, options, {.num_threads = 1});
+  const Preparation all = prepare(model_, options, {.device = {.num_threads = 1}});
   const size_t needed = all.ledger.total(Tier::Host) + all.ledger.total(Tier::Device);
   ASSERT_EQ(all.schedule.recompute, kRecomputeNone);
-  const Preparation less = prepare(model_, options, {.total_memory = needed - 1, .num_threads = 1});
+  const Preparation less =
+      prepare(model_, options, {.total_memory = needed - 1, .device = {.num_threads = 1}});
   EXPECT_EQ(less.schedule.recompute.layers_at_once, 1u);
   EXPECT_NE(less.candidates[0].why_not.find("in all"), std::string::npos);
-  EXPECT_THROW(prepare(model_, options, {.total_memory = needed / 2, .num_threads = 1}), PlanError);
+  EXPECT_THROW(prepare(model_, options, {.total_memory = needed / 2, .device = {.num_threads = 1}}),
+               PlanError);
 }
 
 }  // namespace

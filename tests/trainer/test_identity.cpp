@@ -90,8 +90,8 @@ TEST(Identity, DropoutDoesNotDependOnTheMicroBatchSize) {
                                  .chunk_bytes = size_t{1} << 20,
                                  .gradient_accumulation = accumulation,
                                  .dropout = probability};
-    const Preparation prepared = prepare(model, options, {.num_threads = 1});
-    const auto device = create_device({.num_threads = 1});
+    const Preparation prepared = prepare(model, options, {.device = {.num_threads = 1}});
+    const auto device = create_device({.profile = {.num_threads = 1}});
     Trainer trainer(model, *device, prepared);
     const auto count = static_cast<int64_t>(accumulation) * batch * kLength;
     std::vector<int32_t> tokens(static_cast<size_t>(count)), positions(tokens.size());

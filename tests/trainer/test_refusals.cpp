@@ -42,9 +42,9 @@ class Refusals : public testing::Test {
 };
 
 TEST_F(Refusals, ADeviceBudgetOneByteTooSmallSaysWhatWorks) {
-  const size_t smallest = plan({.num_threads = 1}).smallest_device_bytes;
-  const std::string text =
-      error_of<PlanError>([&] { plan({.device_memory = smallest - 1, .num_threads = 1}); });
+  const size_t smallest = plan({.device = {.num_threads = 1}}).smallest_device_bytes;
+  const std::string text = error_of<PlanError>(
+      [&] { plan({.device_memory = smallest - 1, .device = {.num_threads = 1}}); });
   expect_parts(text, {std::to_string(smallest), "weights", "gradient sums", "gradients",
                       "activations", "inputs", "workspace", "partial norms"});
   EXPECT_EQ(text.find("try "), std::string::npos)
@@ -54,29 +54,30 @@ TEST_F(Refusals, ADeviceBudgetOneByteTooSmallSaysWhatWorks) {
 }
 
 TEST_F(Refusals, TheSmallestDeviceBudgetWorks) {
-  const size_t smallest = plan({.num_threads = 1}).smallest_device_bytes;
-  const Preparation prepared = plan({.device_memory = smallest, .num_threads = 1});
+  const size_t smallest = plan({.device = {.num_threads = 1}}).smallest_device_bytes;
+  const Preparation prepared = plan({.device_memory = smallest, .device = {.num_threads = 1}});
   EXPECT_EQ(prepared.ledger.total(Tier::Device), smallest);
-  const auto device = create_device({.memory_bytes = smallest, .num_threads = 1});
+  const auto device = create_device({.profile = {.num_threads = 1}, .memory_bytes = smallest});
   Trainer trainer(model_, *device, prepared);
   const Data data(tiny_gpt(), 8, 2, 1);
   EXPECT_GT(trainer.step(data.micro_batches(), kLearningRate).loss, 0);
 }
 
 TEST_F(Refusals, ADeviceWithLessThanThePlanIsOutOfMemory) {
-  const Preparation prepared = plan({.num_threads = 1});
+  const Preparation prepared = plan({.device = {.num_threads = 1}});
   const size_t total = prepared.ledger.total(Tier::Device);
-  const auto device = create_device({.memory_bytes = total - 1, .num_threads = 1});
+  const auto device = create_device({.profile = {.num_threads = 1}, .memory_bytes = total - 1});
   EXPECT_THROW(Trainer(model_, *device, prepared), OutOfMemory);
 }
 
 TEST_F(Refusals, AHostBudgetOneByteTooSmallSaysWhatWorks) {
-  const size_t needed = plan({.num_threads = 1}).ledger.total(Tier::Host);
+  const size_t needed = plan({.device = {.num_threads = 1}}).ledger.total(Tier::Host);
   const std::string text =
-      error_of<PlanError>([&] { plan({.host_memory = needed - 1, .num_threads = 1}); });
+      error_of<PlanError>([&] { plan({.host_memory = needed - 1, .device = {.num_threads = 1}}); });
   expect_parts(text, {std::to_string(needed), "weight", "momentum", "variance", "gradients"});
   EXPECT_EQ(text.find("try "), std::string::npos) << text;
-  EXPECT_EQ(plan({.host_memory = needed, .num_threads = 1}).ledger.total(Tier::Host), needed);
+  EXPECT_EQ(plan({.host_memory = needed, .device = {.num_threads = 1}}).ledger.total(Tier::Host),
+            needed);
 }
 
 TEST_F(Refusals, ChunkSizesThatAreNoMultipleOfThePiece) {
@@ -109,8 +110,8 @@ TEST_F(Refusals, ModelsOfInvalidShapes) {
 }
 
 TEST_F(Refusals, ADeviceWithMoreThreadsThanThePlan) {
-  const Preparation prepared = plan({.num_threads = 1});
-  const auto device = create_device({.num_threads = 2});
+  const Preparation prepared = plan({.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 2}});
   EXPECT_THROW(Trainer(model_, *device, prepared), ConfigError);
 }
 
@@ -142,8 +143,8 @@ TEST_F(Refusals, AParameterWithGradientsInSomeOfItsUses) {
 
 TEST_F(Refusals, ALimitOfZeroSkippedStepsAllowsGoodSteps) {
   options_.max_skipped_steps = 0;
-  const Preparation prepared = plan({.num_threads = 1});
-  const auto device = create_device({.num_threads = 1});
+  const Preparation prepared = plan({.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 1}});
   Trainer trainer(model_, *device, prepared);
   EXPECT_FALSE(trainer.step(Data(tiny_gpt(), 8, 2, 1).micro_batches(), kLearningRate).skipped);
 }
@@ -154,9 +155,10 @@ TEST_F(Refusals, ALimitOfZeroSkippedStepsAllowsGoodSteps) {
 class BrokenContract : public Refusals {
  protected:
   void make(const Model& model) {
-    const Preparation resident = prepare(model, options_, {.num_threads = 1});
-    prepared_ = prepare(model, options_,
-                        {.device_memory = resident.smallest_device_bytes, .num_threads = 1});
+    const Preparation resident = prepare(model, options_, {.device = {.num_threads = 1}});
+    prepared_ =
+        prepare(model, options_,
+                {.device_memory = resident.smallest_device_bytes, .device = {.num_threads = 1}});
     device_ = create_case_device(prepared_, run_);
     trainer_ = std::make_unique<Trainer>(model, *device_, prepared_);
   }
