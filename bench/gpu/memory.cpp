@@ -116,7 +116,6 @@ class MemoryKernels {
     const Buffer coefficients =
         gpu_.device().allocate(MemoryKind::Pinned, sizeof(AdamWCoefficients), "coefficients");
     auto* const constants = reinterpret_cast<AdamWCoefficients*>(coefficients.data());
-    update.coefficients = constants;
     *constants = {.gradient_scale = 1,
                   .beta1 = 0,  // the momentum is then the gradient, however often it is updated
                   .one_minus_beta1 = 1,
@@ -126,10 +125,9 @@ class MemoryKernels {
                   .step_size = 0,
                   .v_correction = 1,
                   .epsilon = 1e-8f};
-    measure("AdamW", update_bytes_per_parameter(DType::BF16, DType::BF16),
-            [&] {
-              kernels_.submit(gpu_.compute(), AdamWUpdate{planes, n_ * c_, constants});
-            });
+    measure("AdamW", update_bytes_per_parameter(DType::BF16, DType::BF16), [&] {
+      kernels_.submit(gpu_.compute(), AdamWUpdate{planes, n_ * c_, constants});
+    });
     check_close(gpu_.read(momentum, kPlace, 1)[0], Gpu::value(kPlace), 0, "a momentum");
     check_close(gpu_.read(weight, kPlace, 1)[0], Gpu::value(kPlace), 0, "a weight at a rate of 0");
   }

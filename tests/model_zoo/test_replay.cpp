@@ -183,7 +183,7 @@ class ReplayTest : public testing::TestWithParam<std::tuple<std::string, DType>>
 
   const DType dtype_ = std::get<1>(GetParam());
   const std::unique_ptr<const Model> model_ = create(std::get<0>(GetParam()), dtype_);
-  const std::unique_ptr<Device> device_ = create_device({.num_threads = 2});
+  const std::unique_ptr<Device> device_ = create_device({.profile = {.num_threads = 2}});
   const std::unique_ptr<Stream> compute_ = device_->create_stream(StreamKind::Compute);
   std::vector<Buffer> memory_;
   std::vector<Tensor> inputs_;
