@@ -5,12 +5,10 @@
 
 #include <cstdint>
 
+#include "chunk/index.h"
 #include "chunk/ledger.h"
 
 namespace ebb {
-
-/// "No index", for all kinds of indices.
-inline constexpr uint32_t kNone = UINT32_MAX;
 
 /// When the update of a chunk runs.
 enum class UpdateTime : uint8_t {
@@ -26,11 +24,11 @@ struct ChunkRecord {
   Tier home = Tier::Host;
   UpdateTime update = UpdateTime::Never;
   /// The gradient buffer in which the finished gradient waits for an update on the host.
-  uint32_t gradient_buffer = kNone;
+  BufferIndex gradient_buffer = kNone;
   /// The weights are on the device from one step to the next.
   bool is_resident = false;
   /// The blocks of the resident weights when the plan begins and when it ends.
-  uint32_t first_block = kNone, last_block = kNone;
+  BlockIndex first_block = kNone, last_block = kNone;
 
   bool is_trained() const { return update != UpdateTime::Never; }
   bool is_on_device() const { return home == Tier::Device; }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "chunk/index.h"
 #include "device/dtype.h"
 #include "device/tensor.h"
 
@@ -113,8 +114,8 @@ class Layout {
   uint32_t num_chunks(Space space) const { return num_chunks_[static_cast<int>(space)]; }
   uint64_t chunk_elements() const { return chunk_bytes_ / size_of(weight_type_); }
   /// The elements of a parameter chunk that are in use. Only the last chunk has unused elements.
-  uint64_t chunk_elements(uint32_t chunk) const;
-  std::span<const Segment> segments(uint32_t chunk) const;
+  uint64_t chunk_elements(ChunkIndex chunk) const;
+  std::span<const Segment> segments(ChunkIndex chunk) const;
   /// The number of chunks of the gradient space for the gradient of one parameter chunk.
   uint32_t gradient_chunks_per_chunk() const {
     return static_cast<uint32_t>(size_of(gradient_type_) / size_of(weight_type_));

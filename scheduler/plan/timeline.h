@@ -26,7 +26,7 @@ bool takes_no_time(const Op& op);
 
 /// Fills `times`, one entry for each operation. `end_s` returns when an operation ended; it is
 /// called in order for the operations that take time.
-void fill_times(const Plan& plan, const std::function<double(uint32_t op)>& end_s,
+void fill_times(const Plan& plan, const std::function<double(OpIndex)>& end_s,
                 std::span<OpTime> times);
 
 /// Seconds in which operations of both streams ran at the same time.
@@ -34,8 +34,8 @@ double overlap(const Plan& plan, std::span<const OpTime> times, StreamKind a, St
 
 /// The compute stream was idle before one of its operations.
 struct Stall {
-  uint32_t op = 0;         ///< the operation that had to wait
-  uint32_t cause = kNone;  ///< the operation that it waited for longest; kNone: the program thread
+  OpIndex op;             ///< the operation that had to wait
+  OpIndex cause = kNone;  ///< the operation that it waited for longest; kNone: the program thread
   double start_s = 0;
   double seconds = 0;
 };

@@ -148,7 +148,7 @@ void Trainer::Impl::initialise_device(Kernels& kernels) {
   const Plan& plan = prepared_.initialise_plan;
   if (plan.ops.empty()) return;
   runner_.run(plan);
-  for (const uint32_t c : plan.chunks_that(&ChunkRecord::ends_on_device)) {
+  for (const ChunkIndex c : plan.chunks_that(&ChunkRecord::ends_on_device)) {
     const auto elements = static_cast<int64_t>(layout_.chunk_elements());
     kernels.submit(*compute_, FillZero{{spaces_.address({Space::Weights, c}),
                                         layout_.weight_type(),
