@@ -31,11 +31,16 @@ class Classifier {
         first_row_(tape.first_requested_row(num_rows_)),
         logits_rows_(cut.logits_rows(num_rows_ - first_row_, weight_rows_)) {}
 
+  /// The stages first find the loss and the softmax statistics, which every gradient needs, slice
+  /// by slice. Then they compute the gradients from the last slice to the first: the weight of the
+  /// last one is still on the device.
   void run() {
     if (weight_rows_ >= vocabulary_) return run_at_once();
-    run_statistics();
-    if (tape_.training()) run_gradients();
-    tape_.release(statistics_);
+    const auto num = static_cast<uint32_t>(num_slices() * (tape_.training() ? 2 : 1));
+    tape_.run_in_stages(num, [c = *this, num](Tape&, uint32_t stage) mutable {
+      c.run_stage(stage);
+      if (stage + 1 == num) c.tape_.release(c.statistics_);
+    });
   }
 
  private:
@@ -82,9 +87,10 @@ class Classifier {
   }
 
   void run_at_once();
-  void run_statistics();
+  void run_stage(int64_t stage) {
+    stage < num_slices() ? add_statistics(stage) : add_gradients(2 * num_slices() - 1 - stage);
+  }
   void add_statistics(int64_t i);
-  void run_gradients();
   void add_gradients(int64_t i);
   void begin_input_gradient();
   void end_input_gradient();
@@ -132,14 +138,6 @@ void Classifier::run_at_once() {
   tape_.end_call();
 }
 
-/// The loss, and the softmax statistics of all slices, which every gradient needs.
-void Classifier::run_statistics() {
-  for (int64_t i = 0; i < num_slices(); ++i) {
-    if (i > 0) tape_.between_calls();
-    add_statistics(i);
-  }
-}
-
 void Classifier::add_statistics(int64_t i) {
   const RowRange classes = slice(i);
   begin_call(classes, i > 0);
@@ -161,14 +159,6 @@ void Classifier::add_statistics(int64_t i) {
     tape_.add_losses(losses.reshape({num_rows_}));
   }
   tape_.end_call();
-}
-
-/// From the last slice to the first: the weight of the last one is still on the device.
-void Classifier::run_gradients() {
-  for (int64_t i = num_slices() - 1; i >= 0; --i) {
-    tape_.between_calls();
-    add_gradients(i);
-  }
 }
 
 void Classifier::add_gradients(int64_t i) {

@@ -2,106 +2,98 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "device/errors.h"
 
 namespace ebb {
 namespace {
 
-// Each stack takes some pages of host memory.
-constexpr uint32_t kMostStacks = 4096;
+// Each tape records a whole forward in host memory.
+constexpr uint32_t kMostTapes = 4096;
 
 }  // namespace
 
-/// Lets the next micro-batch run at the yield points of one.
-class MicroBatches::Yielder : public YieldPoint {
- public:
-  Yielder(Coroutines& coroutines, uint32_t index) : coroutines_(coroutines), index_(index) {}
-  void begin(OnMicroBatch& on_micro_batch) {
-    on_micro_batch_ = &on_micro_batch;
-    on_micro_batch(index_);
-  }
-  void reached() override {
-    coroutines_.yield(index_);
-    (*on_micro_batch_)(index_);
-  }
-
- private:
-  Coroutines& coroutines_;
-  const uint32_t index_;
-  OnMicroBatch* on_micro_batch_ = nullptr;
-};
-
-MicroBatches::MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks,
-                           Arena& arena, bool vertical, uint32_t most)
-    : model_(model), vertical_(vertical), num_inputs_(model.inputs().size()) {
-  if (vertical && most > kMostStacks) {
+MicroBatches::MicroBatches(Device& device, Stream& compute, Hooks& hooks, Arena& arena,
+                           uint32_t together) {
+  if (together > kMostTapes) {
     throw ConfigError(fmt::format(
-        "{} micro-batches in vertical order need a stack each, and at most {} are allowed: "
+        "{} micro-batches in vertical order need a tape each, and at most {} are allowed: "
         "use `micro_batch_order` horizontal, or fewer micro-batches (`gradient_accumulation`, "
         "`evaluation_batches`) of a larger `micro_batch_size`",
-        most, kMostStacks));
+        together, kMostTapes));
   }
-  for (uint32_t k = 0; k < (vertical ? most : 1); ++k) {
-    tapes_.push_back(std::make_unique<Tape>(device, compute, hooks, arena));
-  }
-  if (!vertical) return;
-  coroutines_ = std::make_unique<Coroutines>(most);
-  for (uint32_t k = 0; k < most; ++k)
-    yielders_.push_back(std::make_unique<Yielder>(*coroutines_, k));
-}
-
-MicroBatches::~MicroBatches() = default;
-
-void MicroBatches::begin(const MicroBatchesOptions& run, uint32_t k, Tape& tape,
-                         YieldPoint* yield_point) const {
-  TapeOptions options = run.tape;
-  options.yield_point = yield_point;
-  options.micro_batch = k;
-  tape.begin_micro_batch(options, run.loss_total, k == 0 ? Write::Store : Write::Add,
-                         run.loss_gradient_scale);
-}
-
-void MicroBatches::forward(const MicroBatchesOptions& run, uint32_t k, Tape& tape) const {
-  model_.forward(tape, run.inputs.subspan(k * num_inputs_, num_inputs_));
-}
-
-void MicroBatches::run_horizontally(const MicroBatchesOptions& run, OnMicroBatch& on_micro_batch) {
-  for (uint32_t k = 0; k < run.count; ++k) {
-    on_micro_batch(k);
-    begin(run, k, *tapes_[0], nullptr);
-    forward(run, k, *tapes_[0]);
-    tapes_[0]->begin_backward();
-    tapes_[0]->run_backward(0);
-    tapes_[0]->end_micro_batch();
+  for (uint32_t k = 0; k < together; ++k) {
+    running_.push_back({.tape = std::make_unique<Tape>(device, compute, hooks, arena)});
   }
 }
 
-void MicroBatches::run_vertically(const MicroBatchesOptions& run, OnMicroBatch& on_micro_batch) {
-  for (uint32_t k = 0; k < run.count; ++k) begin(run, k, *tapes_[k], yielders_[k].get());
-  coroutines_->run(run.count, [&](uint32_t k) {
-    yielders_[k]->begin(on_micro_batch);
-    forward(run, k, *tapes_[k]);
+void MicroBatches::begin(const MicroBatchesOptions& run, uint32_t first, Together together) {
+  const size_t num_inputs = run.inputs.size() / run.count;
+  for (Running& m : together) {
+    m.number = first++;
+    m.inputs = run.inputs.subspan(m.number * num_inputs, num_inputs);
+    TapeOptions options = run.tape;
+    options.micro_batch = m.number;
+    m.tape->begin_micro_batch(options, run.loss_total, m.number == 0 ? Write::Store : Write::Add,
+                              run.loss_gradient_scale);
+  }
+}
+
+template <class Part>
+void MicroBatches::for_each(Together together, OnMicroBatch& on_micro_batch, const Part& part) {
+  for (Running& m : together) {
+    on_micro_batch(m.number);
+    part(m, *m.tape);
+  }
+}
+
+void MicroBatches::run_forward(const Model& model, Together together,
+                               OnMicroBatch& on_micro_batch) {
+  for_each(together, on_micro_batch,
+           [&](Running& m, Tape& tape) { m.x = model.begin(tape, m.inputs); });
+  for (uint32_t i = 0; i < model.num_layers(); ++i) {
+    for_each(together, on_micro_batch, [&](Running& m, Tape& tape) {
+      tape.begin_part();
+      // The tape may keep this function until the layer is recomputed.
+      const auto layer = [&model, inputs = m.inputs, i](Tape& t, Variable x) {
+        return model.layer(t, inputs, i, x);
+      };
+      tape.next_layer(layer, m.x);
+    });
+  }
+  for_each(together, on_micro_batch, [&](Running& m, Tape& tape) {
+    tape.begin_part();
+    model.end(tape, m.inputs, m.x);
   });
-  const size_t num_segments = tapes_[0]->num_segments();
-  for (uint32_t k = 0; k < run.count; ++k) {
-    EBB_CHECK(tapes_[k]->num_segments() == num_segments,
-              "the micro-batches of a step must run the same layers");
-    tapes_[k]->begin_backward();
+  while (together[0].tape->has_stage()) {
+    for_each(together, on_micro_batch, [](Running&, Tape& tape) {
+      tape.begin_part();
+      tape.run_stage();
+    });
   }
-  for (size_t segment = num_segments; segment-- > 0;) {
-    for (uint32_t k = 0; k < run.count; ++k) {
-      on_micro_batch(k);
-      tapes_[k]->run_backward(segment);
-    }
-  }
-  for (uint32_t k = 0; k < run.count; ++k) tapes_[k]->end_micro_batch();
 }
 
-void MicroBatches::run(const MicroBatchesOptions& run, OnMicroBatch on_micro_batch) {
-  if (vertical_) {
-    run_vertically(run, on_micro_batch);
-  } else {
-    run_horizontally(run, on_micro_batch);
+void MicroBatches::run_backward(Together together, OnMicroBatch& on_micro_batch) {
+  const size_t num_parts = together[0].tape->num_parts();
+  for (Running& m : together) {
+    m.tape->begin_backward();
+    EBB_CHECK(m.tape->num_parts() == num_parts, "all micro-batches must run the same stages");
+  }
+  for (size_t i = 0; i < num_parts; ++i) {
+    for_each(together, on_micro_batch, [](Running&, Tape& tape) { tape.backward_of_part(); });
+  }
+  for (Running& m : together) m.tape->end_micro_batch();
+}
+
+void MicroBatches::run(const Model& model, const MicroBatchesOptions& run,
+                       OnMicroBatch on_micro_batch) {
+  const auto most = static_cast<uint32_t>(running_.size());
+  for (uint32_t first = 0; first < run.count; first += most) {
+    const Together together = std::span(running_).first(std::min(most, run.count - first));
+    begin(run, first, together);
+    run_forward(model, together, on_micro_batch);
+    run_backward(together, on_micro_batch);
   }
 }
 

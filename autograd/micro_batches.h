@@ -1,4 +1,4 @@
-// Runs the micro-batches of a step through a model, in one of two orders.
+// Runs micro-batches through a model, in one of two orders.
 //
 // Horizontal: each micro-batch runs forward and backward through the whole model before the next
 // one begins. Few activations exist at a time, but every weight is loaded for every micro-batch.
@@ -8,9 +8,9 @@
 // gradients of one use of a parameter are added in the order of the micro-batches in both orders,
 // so both give the same bits.
 //
-// A model is written for one micro-batch. In vertical order each micro-batch runs on a stack of its
-// own and yields (autograd/coroutines.h) where a layer begins or ends, and between the calls of a
-// layer that keeps all its activations.
+// Both are the same two loops: over the parts of a model (begin, each layer, end, and the stages
+// that Tape::run_in_stages() leaves), and inside of it over the micro-batches that run together.
+// These are all of them in vertical order, and a single one in horizontal order.
 //
 // One caller at a time. Nothing is allocated after the first step.
 #pragma once
@@ -20,7 +20,6 @@
 #include <span>
 #include <vector>
 
-#include "autograd/coroutines.h"
 #include "autograd/model.h"
 #include "autograd/tape.h"
 
@@ -40,31 +39,32 @@ class MicroBatches {
   /// Called with the number of a micro-batch whenever it starts or goes on.
   using OnMicroBatch = InlineFunction<void(uint32_t), 64>;
 
-  /// For at most `most` micro-batches; throws ConfigError for too many. All arguments must outlive
-  /// this object.
-  MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks, Arena& arena,
-               bool vertical, uint32_t most);
-  ~MicroBatches();
+  /// `together` micro-batches run through a part of a model before the next part begins. Throws
+  /// ConfigError for too many. All arguments must outlive this object.
+  MicroBatches(Device& device, Stream& compute, Hooks& hooks, Arena& arena, uint32_t together);
 
   void run(
-      const MicroBatchesOptions& run, OnMicroBatch on_micro_batch = [](uint32_t) {});
-  /// Layers of the model, as counted in the last run.
-  uint32_t num_layers() const { return tapes_[0]->num_layers(); }
+      const Model& model, const MicroBatchesOptions& run,
+      OnMicroBatch on_micro_batch = [](uint32_t) {});
 
  private:
-  class Yielder;
+  struct Running {  // a micro-batch
+    std::unique_ptr<Tape> tape;
+    uint32_t number = 0;
+    std::span<const Tensor> inputs = {};
+    Variable x = {};
+  };
 
-  void begin(const MicroBatchesOptions& run, uint32_t k, Tape& tape, YieldPoint* yield_point) const;
-  void forward(const MicroBatchesOptions& run, uint32_t k, Tape& tape) const;
-  void run_horizontally(const MicroBatchesOptions& run, OnMicroBatch& on_micro_batch);
-  void run_vertically(const MicroBatchesOptions& run, OnMicroBatch& on_micro_batch);
+  /// Some micro-batches that run together.
+  using Together = std::span<Running>;
 
-  const Model& model_;
-  const bool vertical_;
-  const size_t num_inputs_;
-  std::vector<std::unique_ptr<Tape>> tapes_;  // one, or one for each micro-batch
-  std::vector<std::unique_ptr<Yielder>> yielders_;
-  std::unique_ptr<Coroutines> coroutines_;
+  static void begin(const MicroBatchesOptions& run, uint32_t first, Together together);
+  static void run_forward(const Model& model, Together together, OnMicroBatch& on_micro_batch);
+  static void run_backward(Together together, OnMicroBatch& on_micro_batch);
+  template <class Part>
+  static void for_each(Together together, OnMicroBatch& on_micro_batch, const Part& part);
+
+  std::vector<Running> running_;
 };
 
 }  // namespace ebb

@@ -18,70 +18,92 @@ Shape with_columns(const Shape& shape, int64_t columns) {
   }
 }
 
-/// Opens the call of a linear layer. Returns its bias, or null.
-Tensor begin_linear(Tape& tape, ParameterId weight, std::optional<ParameterId> bias,
-                    bool read_in_backward) {
-  if (!bias) {
-    tape.begin_call("linear", {{weight, read_in_backward}});
-    return {};
-  }
+/// Opens the call of a linear layer.
+void begin_linear(Tape& tape, ParameterId weight, std::optional<ParameterId> bias,
+                  bool read_in_backward) {
+  if (!bias) return tape.begin_call("linear", {{weight, read_in_backward}});
   tape.begin_call("linear", {{weight, read_in_backward}, {*bias, false}});
-  return tape.weight(1);
 }
 
-void linear_backward_weight(const Backward& b, const Tensor& dy, const Tensor& x, bool has_bias) {
+Tensor bias_of(const Forward& f, bool has_bias) { return has_bias ? f.weight(1) : Tensor{}; }
+
+void linear_backward_weight(const Backward& b, const Tensor& dy, const Variable& x, bool has_bias) {
   const GradientTarget dw = b.weight_gradient(0);
   const Tensor dbias = has_bias ? b.weight_gradient(1).sums : Tensor{};
-  b.submit(LinearBackwardWeight{dw.sums, dbias, dy, x, dw.write});
+  b.submit(LinearBackwardWeight{dw.sums, dbias, dy, b.value(x), dw.write});
 }
 
-/// Closes the call of a linear layer: y is computed from x.
-void end_linear(Tape& tape, const Variable& y, const Variable& x, bool has_bias) {
-  tape.end_call([x, y, has_bias](const Backward& b) {
-    const Tensor dy = b.gradient(y);
-    linear_backward_weight(b, dy, x.value, has_bias);
-    if (!x.has_gradient()) return;
-    const GradientTarget dx = b.input_gradient(x);
-    b.submit(LinearBackwardInput{dx.sums, dy, b.weight(0), dx.write});
-  });
+/// The backward of a linear layer that computed y from x.
+void linear_backward(const Backward& b, const Variable& y, const Variable& x, bool has_bias) {
+  const Tensor dy = b.gradient(y);
+  linear_backward_weight(b, dy, x, has_bias);
+  if (!x.has_gradient()) return;
+  const GradientTarget dx = b.input_gradient(x);
+  b.submit(LinearBackwardInput{dx.sums, dy, b.weight(0), dx.write});
+}
+
+/// The target of x's gradient, or memory that is not read if x is an input.
+GradientTarget gradient_or_scratch(const Backward& b, const Variable& x) {
+  if (x.has_gradient()) return b.input_gradient(x);
+  return {b.scratch(x.value.shape, x.value.dtype)};
+}
+
+/// Memory for the result of attention over qkv (B, T, (NH + 2 NKV) D).
+Variable attention_output(Tape& tape, const Variable& qkv, const AttentionShape& shape) {
+  const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
+  return tape.output({qkv.value.dim(0), qkv.value.dim(1), shape.num_heads * head_size},
+                     qkv.value.dtype);
 }
 
 }  // namespace
 
 Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias) {
-  const Tensor bias_value = begin_linear(tape, weight, bias, x.has_gradient());
-  const Tensor w = tape.weight(0);
-  const Variable y = tape.output(with_columns(x.value.shape, w.dim(0)), x.value.dtype);
-  tape.submit(LinearForward{y.value, x.value, w, bias_value});
-  end_linear(tape, y, x, bias.has_value());
+  begin_linear(tape, weight, bias, x.has_gradient());
+  const Variable y = tape.output(with_columns(x.value.shape, tape.weight(0).dim(0)), x.value.dtype);
+  tape.end_call(
+      [x, y, has_bias = bias.has_value()](const Forward& f) {
+        f.submit(LinearForward{f.value(y), f.value(x), f.weight(0), bias_of(f, has_bias)});
+      },
+      [x, y, has_bias = bias.has_value()](const Backward& b) {
+        linear_backward(b, y, x, has_bias);
+      });
   return y;
 }
 
 Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
                             std::optional<ParameterId> bias, Activation kind) {
-  const Tensor bias_value = begin_linear(tape, weight, bias, x.has_gradient());
-  const Tensor w = tape.weight(0);
-  const Shape shape = with_columns(x.value.shape, w.dim(0));
+  begin_linear(tape, weight, bias, x.has_gradient());
+  const Shape shape = with_columns(x.value.shape, tape.weight(0).dim(0));
   const Variable before = tape.output(shape, x.value.dtype);
-  const Tensor y = tape.output(shape, x.value.dtype).value;
-  tape.submit(LinearActivationForward{y, before.value, x.value, w, bias_value, kind});
-  end_linear(tape, before, x, bias.has_value());
-  return {before, y, kind};
+  const Variable after = tape.output(shape, x.value.dtype);
+  tape.end_call(
+      [x, before, after, kind, has_bias = bias.has_value()](const Forward& f) {
+        f.submit(LinearActivationForward{f.value(after), f.value(before), f.value(x), f.weight(0),
+                                         bias_of(f, has_bias), kind});
+      },
+      [x, before, has_bias = bias.has_value()](const Backward& b) {
+        linear_backward(b, before, x, has_bias);
+      });
+  return {before, after, kind};
 }
 
 Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
                            std::optional<ParameterId> bias) {
-  const Tensor bias_value = begin_linear(tape, weight, bias, true);
-  const Tensor w = tape.weight(0);
-  const Variable y = tape.output(with_columns(x.value.shape, w.dim(0)), x.value.dtype);
-  tape.submit(LinearForward{y.value, x.value, w, bias_value});
-  tape.end_call([x, y, has_bias = bias.has_value()](const Backward& b) {
-    const Tensor dy = b.gradient(y);
-    linear_backward_weight(b, dy, x.value, has_bias);
-    const GradientTarget dbefore = b.input_gradient(x.before);
-    EBB_CHECK(dbefore.write == Write::Store, "only one linear layer may take an activation");
-    b.submit(ActivationLinearBackward{dbefore.sums, dy, b.weight(0), x.before.value, x.kind});
-  });
+  begin_linear(tape, weight, bias, true);
+  const Tensor& value = x.after.value;
+  const Variable y = tape.output(with_columns(value.shape, tape.weight(0).dim(0)), value.dtype);
+  tape.end_call(
+      [after = x.after, y, has_bias = bias.has_value()](const Forward& f) {
+        f.submit(LinearForward{f.value(y), f.value(after), f.weight(0), bias_of(f, has_bias)});
+      },
+      [x, y, has_bias = bias.has_value()](const Backward& b) {
+        const Tensor dy = b.gradient(y);
+        linear_backward_weight(b, dy, x.after, has_bias);
+        const GradientTarget dbefore = b.input_gradient(x.before);
+        EBB_CHECK(dbefore.write == Write::Store, "only one linear layer may take an activation");
+        b.submit(
+            ActivationLinearBackward{dbefore.sums, dy, b.weight(0), b.value(x.before), x.kind});
+      });
   return y;
 }
 
@@ -90,17 +112,18 @@ Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias
   const Variable y = tape.output(x.value.shape, x.value.dtype);
   const Variable mean = tape.output({x.value.rows()}, DType::F32);
   const Variable rstd = tape.output({x.value.rows()}, DType::F32);
-  tape.submit(LayerNormForward{y.value, mean.value, rstd.value, x.value, tape.weight(0),
-                               tape.weight(1), epsilon});
-  tape.end_call([x, y, mean = mean.value, rstd = rstd.value](const Backward& b) {
-    const GradientTarget dw = b.weight_gradient(0);
-    const GradientTarget db = b.weight_gradient(1);
-    const GradientTarget dx = x.has_gradient()
-                                  ? b.input_gradient(x)
-                                  : GradientTarget{b.scratch(x.value.shape, x.value.dtype)};
-    b.submit(LayerNormBackward{dx.sums, dx.write, dw.sums, db.sums, dw.write, b.gradient(y),
-                               x.value, b.weight(0), mean, rstd});
-  });
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(LayerNormForward{f.value(y), f.value(mean), f.value(rstd), f.value(x), f.weight(0),
+                                  f.weight(1), epsilon});
+      },
+      [=](const Backward& b) {
+        const GradientTarget dw = b.weight_gradient(0);
+        const GradientTarget db = b.weight_gradient(1);
+        const GradientTarget dx = gradient_or_scratch(b, x);
+        b.submit(LayerNormBackward{dx.sums, dx.write, dw.sums, db.sums, dw.write, b.gradient(y),
+                                   b.value(x), b.weight(0), b.value(mean), b.value(rstd)});
+      });
   return y;
 }
 
@@ -108,15 +131,16 @@ Variable rms_norm(Tape& tape, Variable x, ParameterId weight, float epsilon) {
   tape.begin_call("rms_norm", {{weight, true}});
   const Variable y = tape.output(x.value.shape, x.value.dtype);
   const Variable rstd = tape.output({x.value.rows()}, DType::F32);
-  tape.submit(RmsNormForward{y.value, rstd.value, x.value, tape.weight(0), epsilon});
-  tape.end_call([x, y, rstd = rstd.value](const Backward& b) {
-    const GradientTarget dw = b.weight_gradient(0);
-    const GradientTarget dx = x.has_gradient()
-                                  ? b.input_gradient(x)
-                                  : GradientTarget{b.scratch(x.value.shape, x.value.dtype)};
-    b.submit(RmsNormBackward{dx.sums, dx.write, dw.sums, dw.write, b.gradient(y), x.value,
-                             b.weight(0), rstd});
-  });
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(RmsNormForward{f.value(y), f.value(rstd), f.value(x), f.weight(0), epsilon});
+      },
+      [=](const Backward& b) {
+        const GradientTarget dw = b.weight_gradient(0);
+        const GradientTarget dx = gradient_or_scratch(b, x);
+        b.submit(RmsNormBackward{dx.sums, dx.write, dw.sums, dw.write, b.gradient(y), b.value(x),
+                                 b.weight(0), b.value(rstd)});
+      });
   return y;
 }
 
@@ -125,14 +149,17 @@ Variable head_norm(Tape& tape, Variable qkv, ParameterId query_weight, Parameter
   tape.begin_call("head_norm", {{query_weight, true}, {key_weight, true}});
   const Variable y = tape.output(qkv.value.shape, qkv.value.dtype);
   const Variable rstd = tape.output({qkv.value.rows(), heads.queries + heads.keys}, DType::F32);
-  tape.submit(HeadNormForward{y.value, rstd.value, qkv.value, tape.weight(0), tape.weight(1), heads,
-                              epsilon});
-  tape.end_call([qkv, y, rstd = rstd.value, heads](const Backward& b) {
-    const GradientTarget dwq = b.weight_gradient(0), dwk = b.weight_gradient(1);
-    b.submit(HeadNormBackward{b.own_gradient(y), dwq.sums, dwk.sums, dwq.write, qkv.value,
-                              b.weight(0), b.weight(1), rstd, heads});
-    b.accumulate_gradient(qkv, y);
-  });
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(HeadNormForward{f.value(y), f.value(rstd), f.value(qkv), f.weight(0), f.weight(1),
+                                 heads, epsilon});
+      },
+      [=](const Backward& b) {
+        const GradientTarget dwq = b.weight_gradient(0), dwk = b.weight_gradient(1);
+        b.submit(HeadNormBackward{b.own_gradient(y), dwq.sums, dwk.sums, dwq.write, b.value(qkv),
+                                  b.weight(0), b.weight(1), b.value(rstd), heads});
+        b.accumulate_gradient(qkv, y);
+      });
   return y;
 }
 
@@ -149,46 +176,58 @@ Variable rotary_table(Tape& tape, Tensor positions, std::span<const double> freq
 Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads) {
   tape.begin_call("rotary", {});
   const Variable y = tape.output_in_place(x);
-  tape.submit(ApplyRotary{y.value, table, num_heads, RotaryDirection::Forward});
-  tape.end_call([x, y, table, num_heads](const Backward& b) {
-    b.submit(ApplyRotary{b.own_gradient(y), table, num_heads, RotaryDirection::Backward});
-    b.accumulate_gradient(x, y);
-  });
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(ApplyRotary{f.value(y), table, num_heads, RotaryDirection::Forward});
+      },
+      [=](const Backward& b) {
+        b.submit(ApplyRotary{b.own_gradient(y), table, num_heads, RotaryDirection::Backward});
+        b.accumulate_gradient(x, y);
+      });
   return y;
 }
 
 Variable swiglu(Tape& tape, Variable x) {
   tape.begin_call("swiglu", {});
   const Variable y = tape.output(with_columns(x.value.shape, x.value.columns() / 2), x.value.dtype);
-  tape.submit(SwigluForward{y.value, x.value});
-  tape.end_call([x, y](const Backward& b) {
-    if (!x.has_gradient()) return;
-    const GradientTarget dx = b.input_gradient(x);
-    b.submit(SwigluBackward{dx.sums, b.gradient(y), x.value, dx.write});
-  });
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(SwigluForward{f.value(y), f.value(x)});
+      },
+      [=](const Backward& b) {
+        if (!x.has_gradient()) return;
+        const GradientTarget dx = b.input_gradient(x);
+        b.submit(SwigluBackward{dx.sums, b.gradient(y), b.value(x), dx.write});
+      });
   return y;
 }
 
 Variable activation(Tape& tape, Variable x, Activation kind) {
   tape.begin_call("activation", {});
   const Variable y = tape.output(x.value.shape, x.value.dtype);
-  tape.submit(ActivationForward{y.value, x.value, kind});
-  tape.end_call([x, y, kind](const Backward& b) {
-    if (!x.has_gradient()) return;
-    const GradientTarget dx = b.input_gradient(x);
-    b.submit(ActivationBackward{dx.sums, b.gradient(y), x.value, kind, dx.write});
-  });
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(ActivationForward{f.value(y), f.value(x), kind});
+      },
+      [=](const Backward& b) {
+        if (!x.has_gradient()) return;
+        const GradientTarget dx = b.input_gradient(x);
+        b.submit(ActivationBackward{dx.sums, b.gradient(y), b.value(x), kind, dx.write});
+      });
   return y;
 }
 
 Variable add(Tape& tape, Variable a, Variable b) {
   tape.begin_call("add", {});
   const Variable y = tape.output(a.value.shape, a.value.dtype);
-  tape.submit(Add{y.value, a.value, b.value});
-  tape.end_call([a, b, y](const Backward& back) {
-    back.accumulate_gradient(b, y);
-    back.accumulate_gradient(a, y);
-  });
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(Add{f.value(y), f.value(a), f.value(b)});
+      },
+      [=](const Backward& back) {
+        back.accumulate_gradient(b, y);
+        back.accumulate_gradient(a, y);
+      });
   return y;
 }
 
@@ -197,11 +236,14 @@ Variable dropout(Tape& tape, Variable x, uint32_t site) {
   if (!drop) return x;
   tape.begin_call("dropout", {});
   const Variable y = tape.output_in_place(x);
-  tape.submit(ApplyDropout{y.value, drop});
-  tape.end_call([x, y, drop](const Backward& b) {
-    b.submit(ApplyDropout{b.own_gradient(y), drop});
-    b.accumulate_gradient(x, y);
-  });
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(ApplyDropout{f.value(y), drop});
+      },
+      [=](const Backward& b) {
+        b.submit(ApplyDropout{b.own_gradient(y), drop});
+        b.accumulate_gradient(x, y);
+      });
   return y;
 }
 
@@ -209,51 +251,57 @@ Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte,
                    int64_t channels, DType type) {
   tape.begin_call("embedding", {{wte, false}, {wpe, false}});
   const Variable y = tape.output({tokens.dim(0), tokens.dim(1), channels}, type);
-  tape.submit(EmbeddingForward{y.value, tokens, positions, tape.weight(0), tape.weight(1)});
-  tape.end_call([tokens, positions, y](const Backward& b) {
-    const Tensor dy = b.gradient(y);
-    const GradientTarget dwte = b.weight_gradient(0);
-    b.submit(EmbeddingBackward{dwte.sums, dy, tokens, dwte.write});
-    const GradientTarget dwpe = b.weight_gradient(1);
-    b.submit(EmbeddingBackward{dwpe.sums, dy, positions, dwpe.write});
-  });
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(EmbeddingForward{f.value(y), tokens, positions, f.weight(0), f.weight(1)});
+      },
+      [=](const Backward& b) {
+        const Tensor dy = b.gradient(y);
+        const GradientTarget dwte = b.weight_gradient(0);
+        b.submit(EmbeddingBackward{dwte.sums, dy, tokens, dwte.write});
+        const GradientTarget dwpe = b.weight_gradient(1);
+        b.submit(EmbeddingBackward{dwpe.sums, dy, positions, dwpe.write});
+      });
   return y;
 }
 
 Variable embedding(Tape& tape, Tensor tokens, ParameterId table, int64_t channels, DType type) {
   tape.begin_call("embedding", {{table, false}});
   const Variable y = tape.output({tokens.dim(0), tokens.dim(1), channels}, type);
-  tape.submit(EmbeddingForward{y.value, tokens, {}, tape.weight(0), {}});
-  tape.end_call([tokens, y](const Backward& b) {
-    const GradientTarget dtable = b.weight_gradient(0);
-    b.submit(EmbeddingBackward{dtable.sums, b.gradient(y), tokens, dtable.write});
-  });
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(EmbeddingForward{f.value(y), tokens, {}, f.weight(0), {}});
+      },
+      [=](const Backward& b) {
+        const GradientTarget dw = b.weight_gradient(0);
+        b.submit(EmbeddingBackward{dw.sums, b.gradient(y), tokens, dw.write});
+      });
   return y;
 }
 
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape) {
-  const int64_t batch = qkv.value.dim(0), length = qkv.value.dim(1);
   tape.begin_call("attention", {});
-  const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
-  const Variable out = tape.output({batch, length, shape.num_heads * head_size}, qkv.value.dtype);
-  const Variable log_sum_exp = tape.output({batch, shape.num_heads, length}, DType::F32);
-  tape.submit(AttentionForward{out.value, log_sum_exp.value, qkv.value, shape});
-  tape.end_call([qkv, out, log_sum_exp = log_sum_exp.value, shape](const Backward& b) {
-    const GradientTarget dqkv = b.input_gradient(qkv);
-    EBB_CHECK(dqkv.write == Write::Store, "attention must be the only user of its projections");
-    b.submit(
-        AttentionBackward{dqkv.sums, b.gradient(out), qkv.value, out.value, log_sum_exp, shape});
-  });
+  const Variable out = attention_output(tape, qkv, shape);
+  const Variable log_sum_exp =
+      tape.output({qkv.value.dim(0), shape.num_heads, qkv.value.dim(1)}, DType::F32);
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(AttentionForward{f.value(out), f.value(log_sum_exp), f.value(qkv), shape});
+      },
+      [=](const Backward& b) {
+        const GradientTarget dqkv = b.input_gradient(qkv);
+        EBB_CHECK(dqkv.write == Write::Store, "attention must be the only user of its projections");
+        b.submit(AttentionBackward{dqkv.sums, b.gradient(out), b.value(qkv), b.value(out),
+                                   b.value(log_sum_exp), shape});
+      });
   return out;
 }
 
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor cache,
                    Tensor positions) {
   EBB_CHECK(!tape.training(), "attention with a cache has no backward: it is for inference");
-  const int64_t batch = qkv.value.dim(0), length = qkv.value.dim(1);
   tape.begin_call("attention", {});
-  const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
-  const Variable out = tape.output({batch, length, shape.num_heads * head_size}, qkv.value.dtype);
+  const Variable out = attention_output(tape, qkv, shape);
   tape.submit(AttentionCached{out.value, qkv.value, cache, positions, shape});
   tape.end_call();
   return out;

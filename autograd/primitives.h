@@ -3,7 +3,18 @@
 //
 // x is (..., C): leading dimensions are rows. Weights are parameters by id; shapes are checked by
 // the kernels. A user's own primitive is written the same way, with Tape::begin_call, output and
-// end_call.
+// end_call:
+//
+//   Variable relu(Tape& tape, Variable x) {
+//     tape.begin_call("relu", {});
+//     const Variable y = tape.output(x.value.shape, x.value.dtype);
+//     tape.end_call([=](const Forward& f) { my_relu(f.stream(), f.value(y), f.value(x)); },
+//                   [=](const Backward& b) {
+//                     const GradientTarget dx = b.input_gradient(x);
+//                     my_relu_backward(b.stream(), dx, b.gradient(y), b.value(x));
+//                   });
+//     return y;
+//   }
 #pragma once
 
 #include <optional>
@@ -18,7 +29,7 @@ Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<Parame
 /// the gradient of both, so that the gradient between them is never stored.
 struct Activated {
   Variable before;
-  Tensor value;  ///< the activation of `before`
+  Variable after;  ///< the activation of `before`; it has no gradient of its own
   Activation kind;
 };
 Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
@@ -79,8 +90,8 @@ struct ClassifierCut {
 };
 /// Cross-entropy of x w^T + bias; w (V, C), bias (V). It is computed in slices of rows, so that the
 /// logits (N, V) never exist whole. Where w is large, it is computed in slices of the vocabulary as
-/// well, each in a call of its own. The gradients of x and w are computed in the same calls, before
-/// the backward begins.
+/// well, each in a call and a stage of its own (Tape::run_in_stages). The gradients of x and w are
+/// computed before the backward begins.
 void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
                               Tensor targets, const ClassifierCut& cut = {},
                               std::optional<ParameterId> bias = {});

@@ -23,6 +23,14 @@ Tensor Tape::tensor_at(size_t offset, Shape shape, DType type) const {
   return {arena_.base() + offset, type, shape};
 }
 
+Tensor Tape::value(const Variable& variable) const {
+  if (!variable.has_gradient()) return variable.value;
+  const Value& value = values_[variable.id];
+  check_usable(value);
+  EBB_CHECK(value.live, "a call uses a value that was freed");
+  return tensor_at(value.offset, variable.value.shape, variable.value.dtype);
+}
+
 Variable Tape::output(Shape shape, DType type) {
   EBB_CHECK(open_.active, "output() outside of a call");
   Value value{.live = true, .dtype = type, .shape = shape};
@@ -39,6 +47,7 @@ Variable Tape::output_in_place(const Variable& x) {
   check_usable(value);
   EBB_CHECK(value.live && value.gradient < 0, "a value that was freed cannot be changed in place");
   values_[x.id].live = false;
+  open_.in_place_of = x.id;
   values_.push_back(value);
   return {static_cast<int32_t>(values_.size() - 1), x.value};
 }
@@ -117,6 +126,7 @@ uint32_t Tape::next_use_index(const WeightUse& use) {
 void Tape::open(std::string_view name, Phase phase, std::span<const WeightUse> uses,
                 bool gradients_now) {
   EBB_CHECK(!open_.active, fmt::format("{} opens a call inside of {}", name, open_.name));
+  while (has_stage()) run_stage();
   EBB_CHECK(uses.size() <= kMaxUses, "a primitive uses too many parameters");
   open_ = {.name = name,
            .uses = {},
@@ -132,7 +142,7 @@ void Tape::open(std::string_view name, Phase phase, std::span<const WeightUse> u
                      .rows = use.rows};
     open_.read_in_backward[i] = use.read_in_backward;
   }
-  hooks_.begin_call(name, phase, std::span(open_.uses).first(open_.num_uses));
+  hooks_.begin_call(name, phase, open_.all_uses());
 }
 
 void Tape::begin_call(std::string_view name, std::initializer_list<WeightUse> uses) {
@@ -156,17 +166,20 @@ void Tape::end_call() {
   }
   hooks_.end_call();
   open_.active = false;
-  in_new_segment_ = false;
-  if (in_layer_ && keeps_layer()) yield();
 }
 
-void Tape::end_call(const BackwardFunction& backward) {
+void Tape::end_call(const ForwardFunction& forward, const BackwardFunction& backward) {
+  ForwardFunction run = forward;
+  run(Forward(*this, open_.all_uses()));
   if (recording_) {
-    Record record{.backward = backward,
+    Record record{.forward = forward,
+                  .backward = backward,
                   .name = open_.name,
                   .uses = open_.uses,
                   .num_uses = open_.num_uses,
-                  .first_value = open_.first_value};
+                  .first_value = open_.first_value,
+                  .num_values = static_cast<int32_t>(values_.size()) - open_.first_value,
+                  .in_place_of = open_.in_place_of};
     for (int i = 0; i < record.num_uses; ++i) {
       record.uses[i].weight = open_.read_in_backward[i];
       record.uses[i].gradient = true;
@@ -176,7 +189,56 @@ void Tape::end_call(const BackwardFunction& backward) {
   end_call();
 }
 
+void Tape::run_in_stages(uint32_t count, const StageFunction& body) {
+  while (has_stage()) run_stage();
+  stages_ = {.body = body, .count = count};
+  run_stage();
+  while (has_stage() && (in_layer_ || phase_ == Phase::Backward)) run_stage();
+}
+
+/// The stages leave stages_ while one of them runs, because its call would run the others first.
+void Tape::run_stage() {
+  Stages stages = std::exchange(stages_, {});
+  EBB_CHECK(stages.next < stages.count, "there is no stage to run");
+  stages.body(*this, stages.next++);
+  if (stages.next < stages.count) stages_ = stages;
+}
+
+void Tape::release_outputs(size_t index) {
+  const Record& record = records_[index];
+  EBB_CHECK(record.forward, "only the outputs of a call can be released");
+  for (int32_t i = 0; i < record.num_values; ++i) release_value(values_[record.first_value + i]);
+}
+
+void Tape::replay_call(size_t index) {
+  Record& record = records_[index];
+  EBB_CHECK(record.forward && record.num_values > 0 && !open_.active,
+            "only a call with outputs can be replayed, and not inside of another call");
+  EBB_CHECK(!values_[record.first_value].live, "a replayed call still has its outputs");
+  open_ = {.name = record.name, .uses = record.uses, .num_uses = record.num_uses, .active = true};
+  for (ParameterUse& use : open_.uses) use.weight = true, use.gradient = false;
+  hooks_.begin_call(record.name, Phase::Backward, open_.all_uses());
+  for (int32_t i = 0; i < record.num_values; ++i) {
+    Value& output = values_[record.first_value + i];
+    output.live = true;
+    if (i > 0 || record.in_place_of < 0) {
+      output.offset = arena_.allocate(output.bytes);
+      continue;
+    }
+    Value& input = values_[record.in_place_of];
+    EBB_CHECK(std::exchange(input.live, false), "the input of a call in place was not made again");
+    output.offset = input.offset;
+  }
+  record.forward(Forward(*this, open_.all_uses()));
+  end_call();
+}
+
 // ---- Layers and backward
+
+const Variable& Tape::shared(size_t i) const {
+  EBB_CHECK(i < shared_.size(), "the model's begin() shared fewer values");
+  return shared_[i];
+}
 
 Variable Tape::layer(const LayerFunction& body, Variable input) {
   return layer(body, input, false);
@@ -186,7 +248,6 @@ void Tape::next_layer(const LayerFunction& body, Variable& x) { x = layer(body, 
 
 Variable Tape::layer(const LayerFunction& body, Variable input, bool ends_input) {
   if (in_layer_ || phase_ == Phase::Backward) return run_as_layer(body, input);
-  yield();
   in_layer_ = true;
   ++num_layers_;
   const int32_t first = static_cast<int32_t>(values_.size());
@@ -194,15 +255,7 @@ Variable Tape::layer(const LayerFunction& body, Variable input, bool ends_input)
   in_layer_ = false;
   if (options_.mark_idle && recording_) mark_layer_idle(input, result, first);
   if (ends_input && !options_.training && input.has_gradient()) release(input);
-  yield();
   return result;
-}
-
-void Tape::yield() {
-  if (in_new_segment_) return;
-  in_new_segment_ = true;
-  segments_.push_back(records_.size());
-  if (options_.yield_point != nullptr) options_.yield_point->reached();
 }
 
 Variable Tape::run_as_layer(const LayerFunction& body, Variable input) {
@@ -359,8 +412,9 @@ void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Writ
   use_log_.clear();
   replaying_uses_ = false;
   in_layer_ = false;
-  in_new_segment_ = true;
-  segments_.assign(1, 0);
+  parts_.assign(1, 0);
+  stages_ = {};
+  shared_.clear();
   num_layers_ = 0;
 }
 
@@ -374,11 +428,15 @@ Dropout Tape::dropout_at(uint32_t site, int64_t num_samples) const {
 }
 
 void Tape::begin_backward() {
+  while (has_stage()) run_stage();
   if (options_.training) phase_ = Phase::Backward;
   recording_ = false;
 }
 
-void Tape::run_backward(size_t segment) { run_backward_to(segments_[segment]); }
+void Tape::backward_of_part() {
+  run_backward_to(parts_.back());
+  parts_.pop_back();
+}
 
 void Tape::end_micro_batch() { release_values(0); }
 

@@ -1,8 +1,10 @@
-// The tape: runs a model's forward, remembers what its backward needs, and replays it in reverse.
+// The tape: runs a model's forward, remembers what its backward needs, and runs the backward.
 //
 // A primitive (autograd/primitives.h, or a user's own) opens a call, allocates its outputs in the
-// arena, submits kernels, and records one closure that submits its backward. A model only composes
-// primitives, so its backward follows from its forward.
+// arena, and gives the tape two functions: one submits the kernels of the forward, the other those
+// of the backward. The tape runs the first at once and records both, so it can run the backward and
+// can also replay the forward of a single call. A model only composes primitives, so its backward
+// follows from its forward.
 //
 // A layer is a part of the model. Where recomputation is on, the inner activations of a layer are
 // freed after its forward and computed again before its backward. With `recompute` N > 1, only the
@@ -11,8 +13,8 @@
 // from its end until its backward: they may leave the device. An evaluation has no
 // backward, so it frees the inner activations of a layer when the layer ends.
 //
-// A saved tensor is a view into the arena. It is valid until the backward of the primitive that
-// made it has been submitted. One thread. The tape allocates host memory only in the first step.
+// A value exists until the backward of the primitive that made it has been submitted. One thread.
+// The tape allocates host memory only in the first step.
 #pragma once
 
 #include <array>
@@ -22,95 +24,16 @@
 #include <vector>
 
 #include "autograd/arena.h"
+#include "autograd/functions.h"
 #include "autograd/hooks.h"
+#include "autograd/tape_options.h"
 #include "device/device.h"
-#include "device/inline_function.h"
 #include "device/kernel_arguments.h"
 
 namespace ebb {
 
 struct AnyKernel;  // device/kernels.h
 class Kernels;
-
-/// A value on the tape. Inputs have id -1 and no gradient.
-struct Variable {
-  int32_t id = -1;
-  Tensor value;
-  bool has_gradient() const { return id >= 0; }
-};
-
-/// A parameter that a primitive uses, and whether its backward reads the weight again. A primitive
-/// of several calls may use some rows of a parameter in each: every call after the first says
-/// `continues`.
-struct WeightUse {
-  ParameterId parameter;
-  bool read_in_backward = true;
-  RowRange rows = {};
-  bool continues = false;
-};
-
-class Tape;
-
-/// What a backward closure works with.
-class Backward {
- public:
-  Backward(Tape& tape, std::span<const ParameterUse> uses) : tape_(tape), uses_(uses) {}
-  Stream& stream() const;
-  /// Submits one of Ebb's kernels to stream().
-  void submit(const AnyKernel& kernel) const;
-  /// The weight of the primitive's i-th WeightUse.
-  Tensor weight(int i) const;
-  /// Where to add the gradient of the i-th WeightUse.
-  GradientTarget weight_gradient(int i) const;
-  /// The gradient of an output. All its contributions are there.
-  Tensor gradient(const Variable& output) const;
-  /// As gradient(), but in memory that no other value shares, which the closure may change in place
-  /// before it calls accumulate_gradient().
-  Tensor own_gradient(const Variable& output) const;
-  /// Where to write the gradient of an input. REQUIRES: input.has_gradient().
-  GradientTarget input_gradient(const Variable& input) const;
-  /// Memory that is valid until the end of this call.
-  Tensor scratch(Shape shape, DType type) const;
-  /// Adds the gradient of the output to that of the input. The first contribution is not copied:
-  /// both then share the memory.
-  void accumulate_gradient(const Variable& input, const Variable& output) const;
-
- private:
-  Tape& tape_;
-  std::span<const ParameterUse> uses_;
-};
-
-using BackwardFunction = InlineFunction<void(const Backward&), 448>;
-using LayerFunction = InlineFunction<Variable(Tape&, Variable), 64>;
-
-/// Called where another micro-batch may run: between the layers of a forward, between the calls of
-/// a layer that keeps all its activations, and where a primitive of several calls says so.
-class YieldPoint {
- public:
-  virtual ~YieldPoint() = default;
-  virtual void reached() = 0;
-};
-
-/// Host memory into which an evaluation stores results. A null tensor: the result is not requested.
-struct TapeResults {
-  Tensor losses = {};  ///< fp32, one for each row of the loss
-  Tensor logits = {};  ///< (R, classes) of the logits' type: those of the last R rows of the loss
-  bool loss = true;    ///< false: only the logits are requested, and other rows are not computed
-};
-
-struct TapeOptions {
-  bool training = true;
-  uint32_t recompute = 0;  ///< how many consecutive layers are recomputed together; 0: none
-  /// Of every `recomputed_of` consecutive layers, the first `recomputed_layers` are recomputed: the
-  /// activations of early layers would be kept the longest.
-  uint32_t recomputed_layers = UINT32_MAX;
-  uint32_t recomputed_of = UINT32_MAX;
-  bool mark_idle = false;  ///< activations are marked as idle between forward and backward
-  YieldPoint* yield_point = nullptr;
-  Dropout dropout = {};      ///< probability, key and step; used in training only
-  uint32_t micro_batch = 0;  ///< its number in the step
-  TapeResults results = {};  ///< for an evaluation
-};
 
 class Tape {
  public:
@@ -140,18 +63,21 @@ class Tape {
   Variable output_in_place(const Variable& x);
   /// Memory that is valid until the end of the call.
   Tensor scratch(Shape shape, DType type);
-  /// Closes the call, and records its backward if one will run.
-  void end_call(const BackwardFunction& backward);
+  /// Runs the forward of the open call and closes the call. Records both functions if a backward
+  /// will run.
+  void end_call(const ForwardFunction& forward, const BackwardFunction& backward);
+  /// Closes a call that has no backward, and whose kernels were submitted before.
   void end_call();
   GradientTarget input_gradient(const Variable& variable);
   /// Frees an output that nothing reads any more. Without this it is kept until the backward.
   void release(const Variable& output) { release_value(values_[output.id]); }
-  /// For primitives of several calls: other micro-batches may run before the next call.
-  void between_calls() {
-    if (!in_layer_ && phase_ != Phase::Backward) yield();
-  }
+  /// For primitives of several calls that each use a part of a large weight. Runs body(*this, 0)
+  /// now. Each later stage up to `count` runs when all other micro-batches in vertical order have
+  /// run the stage before it, but at the latest before the next call that this micro-batch begins.
+  /// Inside of a layer all stages run now. The tape keeps one copy of `body` for all stages.
+  void run_in_stages(uint32_t count, const StageFunction& body);
 
-  /// Runs body(*this, input) as a layer. `body` runs again after forward() has returned, so it
+  /// Runs body(*this, input) as a layer. `body` runs again after layer() has returned, so it
   /// captures values, and references only to objects that outlive the step. Where `mark_idle` is on
   /// or `recompute` > 1, nothing may use the input or an inner value of a layer after the layer has
   /// ended, and its result only until the end of the next layer; otherwise the dry run throws
@@ -160,8 +86,11 @@ class Tape {
   /// x = layer(body, x), where nothing uses the old x after the layer. An evaluation frees it, so
   /// that only two values of consecutive layers exist at the same time.
   void next_layer(const LayerFunction& body, Variable& x);
-  /// Layers of this micro-batch so far, without layers inside of layers.
-  uint32_t num_layers() const { return num_layers_; }
+  /// Keeps a value that Model::begin() makes for all layers, such as a table of rotary positions.
+  /// REQUIRES: begin() does not return the same value.
+  void share(const Variable& value) { shared_.push_back(value); }
+  /// The i-th value that begin() shared.
+  const Variable& shared(size_t i) const;
 
   /// Adds a micro-batch's losses (N) fp32 to the step's total.
   void add_losses(Tensor losses);
@@ -182,16 +111,32 @@ class Tape {
   // For the code that runs a micro-batch (autograd/micro_batches.h).
   void begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
                          float loss_gradient_scale);
-  /// Yield points cut the forward into this many segments.
-  size_t num_segments() const { return segments_.size(); }
+  /// Ends a part of the forward, and begins the next. The backward runs part by part.
+  void begin_part() { parts_.push_back(records_.size()); }
+  size_t num_parts() const { return parts_.size(); }
+  bool has_stage() const { return stages_.count > 0; }
+  /// Runs the next stage that run_in_stages() left. REQUIRES: has_stage().
+  void run_stage();
+  /// Runs all stages that are left. The next backward_of_part() is that of the last part.
   void begin_backward();
-  /// Runs the backward of all segments from `segment` on that did not run yet. An evaluation has
-  /// none.
-  void run_backward(size_t segment);
+  /// Runs the backward of the last part that has not run yet. An evaluation has none.
+  void backward_of_part();
   /// Frees all values that are left.
   void end_micro_batch();
 
+  // For the code that decides which calls are recomputed.
+  /// The number of records so far. A call that end_call() records becomes the record of this
+  /// number.
+  size_t num_records() const { return records_.size(); }
+  /// Frees the outputs of a recorded call. No call may read them until replay_call().
+  void release_outputs(size_t record);
+  /// Runs the forward of a recorded call again, as part of the backward phase. The result has the
+  /// same bits, maybe at other addresses. REQUIRES: the outputs were freed, and the inputs were
+  /// not. A call that works in place needs the replay of the call that made its input just before.
+  void replay_call(size_t record);
+
  private:
+  friend class Forward;
   friend class Backward;
   struct Value {  // the memory of a Variable
     size_t offset = 0;
@@ -209,6 +154,7 @@ class Tape {
     int32_t num_owners = 0;
   };
   struct Record {  // a primitive, a layer to recompute, or a place where idle values are needed
+    ForwardFunction forward = {};
     BackwardFunction backward = {};
     LayerFunction layer = {};
     Variable layer_input = {}, layer_output = {};
@@ -219,8 +165,15 @@ class Tape {
     std::array<ParameterUse, kMaxUses> uses = {};
     int num_uses = 0;
     int32_t first_value = 0;
+    int32_t num_values = 0;    // outputs of the call
+    int32_t in_place_of = -1;  // the value whose memory the first output takes
+  };
+  struct Stages {
+    StageFunction body = {};
+    uint32_t next = 0, count = 0;
   };
 
+  Tensor value(const Variable& variable) const;
   Tensor tensor_at(size_t offset, Shape shape, DType type) const;
   int32_t new_gradient(const Value& value);
   void release_gradient(int32_t index);
@@ -238,11 +191,6 @@ class Tape {
            (phase_ == Phase::Backward ||
             (num_layers_ - 1) % options_.recomputed_of < options_.recomputed_layers);
   }
-  /// Are all activations of this layer kept on the device? Then all micro-batches may run one call
-  /// before any runs the next: the call's weight, and in the backward its gradient, is then needed
-  /// for the shortest time.
-  bool keeps_layer() const { return options_.training && !recomputes() && !options_.mark_idle; }
-  void yield();
   void mark_idle(Value& value);
   void mark_needed(Value& value);
   void mark_layer_idle(Variable input, Variable result, int32_t first);
@@ -260,8 +208,9 @@ class Tape {
   bool recording_ = false;
   bool in_layer_ = false;
   uint32_t num_layers_ = 0;
-  bool in_new_segment_ = true;    // no call since the last yield point
-  std::vector<size_t> segments_;  // where each begins in records_
+  std::vector<size_t> parts_;  // where each begins in records_
+  Stages stages_;              // that are left of the last run_in_stages(); count 0: none
+  std::vector<Variable> shared_;
   Phase phase_ = Phase::Forward;
   Tensor loss_total_;
   Write loss_write_ = Write::Store;
@@ -283,7 +232,12 @@ class Tape {
     std::array<bool, kMaxUses> read_in_backward{};
     int num_uses = 0;
     int32_t first_value = 0;
+    int32_t in_place_of = -1;
     bool active = false;
+
+    std::span<const ParameterUse> all_uses() const {
+      return std::span(uses).first(static_cast<size_t>(num_uses));
+    }
   } open_;
   std::vector<std::pair<size_t, size_t>> scratch_;  // offset, bytes
 };

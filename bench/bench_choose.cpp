@@ -36,8 +36,19 @@ namespace ebb::bench {
 namespace {
 
 std::string short_name(const Candidate& c) {
-  return fmt::format("{}/{}/{}/{}", name_of(c.order).substr(0, 1), name_of(c.recompute),
-                     name_of(c.activations).substr(0, 1), name_of(c.update).substr(0, 1));
+  const Schedule& s = c.schedule;
+  return fmt::format("{}/{}/{}/{}", name_of(s.micro_batch_order).substr(0, 1), name_of(s.recompute),
+                     name_of(s.activations).substr(0, 1), name_of(s.update).substr(0, 1));
+}
+
+/// Requests the settings that short_name() names. All layers are recomputed, or none; the planner
+/// may mix.
+ScheduleRequest by_hand(const Candidate& c) {
+  const Schedule& s = c.schedule;
+  return {.micro_batch_order = s.micro_batch_order,
+          .recompute = Recompute{.layers_at_once = s.recompute.layers_at_once},
+          .activations = s.activations,
+          .update = s.update};
 }
 
 // ---- Large models, simulated
@@ -69,10 +80,7 @@ bool run_large(const LargeCase& c, FixedSettings& fixed) {
       continue;
     }
     TrainerOptions requested = options;
-    requested.micro_batch_order = other.order;
-    requested.recompute = other.recompute;
-    requested.activations = other.activations;
-    requested.update = other.update;
+    requested.schedule = by_hand(other);
     const Preparation one = prepare(model, requested, {.device_memory = c.device_bytes}, c.machine);
     const double seconds = one.candidates[one.chosen].seconds;
     fmt::print(" {:>7.3f}", seconds / chosen.seconds);
@@ -210,11 +218,8 @@ class Small {
       const Candidate& candidate = chosen.candidates[i];
       const bool is_choice = i == chosen.chosen;
       if (is_choice) choice_ = settings_.size();
-      TrainerOptions requested = options;  // recomputes all layers or none; the choice may mix
-      requested.micro_batch_order = candidate.order;
-      requested.recompute = candidate.recompute;
-      requested.activations = candidate.activations;
-      requested.update = candidate.update;
+      TrainerOptions requested = options;
+      requested.schedule = by_hand(candidate);
       settings_.push_back(std::make_unique<Setting>(
           model_, is_choice ? chosen : prepare(model_, requested, budgets_, machine_), device_));
     }

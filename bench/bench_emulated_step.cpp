@@ -96,18 +96,19 @@ constexpr Row kFirstRow{UpdateOrder::Overlap, MicroBatchOrder::Vertical, false};
 TrainerOptions options_of(const Row& row, const Arguments& a) {
   return {.dtype = DType::BF16,
           .chunk_bytes = chunk_mib(a) << 20,
-          .micro_batch_order = row.order,
           .gradient_accumulation = kAccumulate,
-          .update = row.update,
-          .resident_chunks = a.resident,
-          .device_updates = a.device_updates,
+          .schedule = {.micro_batch_order = row.order,
+                       .update = row.update,
+                       .resident_chunks = a.resident,
+                       .device_updates = a.device_updates},
           .max_grad_norm = row.clipped ? 1.0f : 0.0f};
 }
 
 /// The budget of every row: the activations of the first row, and --share of the weights and
 /// gradients.
 size_t device_budget(const Gpt2& model, const Arguments& a) {
-  const Preparation all = prepare(model, options_of(kFirstRow, a), {.num_threads = a.threads});
+  const Preparation all =
+      prepare(model, options_of(kFirstRow, a), {.device = {.num_threads = a.threads}});
   const size_t chunk = all.layout->chunk_bytes();
   const size_t activations = (all.trace.arena_bytes + chunk - 1) / chunk * chunk;
   const size_t state = all.full_blocks * chunk - activations;
@@ -139,7 +140,7 @@ const char* name_of_row(const Row& row) {
 
 /// A machine whose rates are balanced for the plan of the first row that follows from these rates.
 Machine machine_for(const Gpt2& model, const Arguments& a, size_t budget, const CoreRates& cores) {
-  const Budgets budgets{.device_memory = budget, .num_threads = a.threads};
+  const Budgets budgets{.device_memory = budget, .device = {.num_threads = a.threads}};
   Machine machine;
   for (int i = 0; i < 4; ++i) {  // other rates lead to another plan
     machine = balanced_machine(prepare(model, options_of(kFirstRow, a), budgets, machine), cores,
@@ -157,8 +158,8 @@ double spread_of_parts(const Bound& bound, const Plan& plan, const Machine& mach
 }
 
 DeviceOptions device_options(const Preparation& p, const Machine& machine, int num_threads) {
-  return {.memory_bytes = p.ledger.total(Tier::Device),
-          .num_threads = num_threads,
+  return {.profile = {.num_threads = num_threads},
+          .memory_bytes = p.ledger.total(Tier::Device),
           .load_bytes_per_s = machine.load_bytes_per_s,
           .store_bytes_per_s = machine.store_bytes_per_s,
           .emulate_compute = ComputeRates{.flops_per_s = machine.flops_per_s}};
@@ -171,9 +172,9 @@ void print_simulated(const Row& row, const Preparation& p, const Machine& machin
       "{:>7.2f} {:>8.3f} {:>9.3f} {:>9.3f}  stall {:.3f}, defers {:.2f}, resident {}, device "
       "updates {}, {}\n",
       spread_of_parts(bound, p.plan, machine), bound.seconds, simulated.seconds,
-      simulated.seconds / bound.seconds, simulated.stall_s,
-      p.options.deferred_share.value_or(kDeferredShare), p.plan.count(&ChunkRecord::ends_on_device),
-      p.plan.count(&ChunkRecord::is_on_device), bound.bound_by);
+      simulated.seconds / bound.seconds, simulated.stall_s, p.schedule.deferred_share,
+      p.plan.count(&ChunkRecord::ends_on_device), p.plan.count(&ChunkRecord::is_on_device),
+      bound.bound_by);
 }
 
 void print_measured(const Row& row, const Preparation& p, const Machine& machine,
@@ -206,8 +207,9 @@ void run_row(const Row& row, const Gpt2& model, const Arguments& a, size_t budge
              CoreRatesMeter& meter) {
   const CoreRates cores = meter.measure();
   const Machine machine = machine_for(model, a, budget, cores);
-  const Preparation p = prepare(model, options_of(row, a),
-                                {.device_memory = budget, .num_threads = a.threads}, machine);
+  const Preparation p =
+      prepare(model, options_of(row, a),
+              {.device_memory = budget, .device = {.num_threads = a.threads}}, machine);
   fmt::print("{:<20} {:<8}{:>6.1f} {:>6.2f} {:>6.2f}", name_of_row(row),
              row.clipped ? "clipped" : "-", 1e-9 * cores.update_bytes_per_s,
              1e-9 * machine.load_bytes_per_s, 1e-12 * machine.flops_per_s);
@@ -254,8 +256,9 @@ void print_cost(const char* thread, const char* device, const ThreadCost& cost, 
 void run_executor(const Gpt2& model, const Arguments& a, size_t budget, CoreRatesMeter& meter) {
   const CoreRates cores = meter.measure();
   const Machine machine = machine_for(model, a, budget, cores);
-  const Preparation p = prepare(model, options_of(kFirstRow, a),
-                                {.device_memory = budget, .num_threads = a.threads}, machine);
+  const Preparation p =
+      prepare(model, options_of(kFirstRow, a),
+              {.device_memory = budget, .device = {.num_threads = a.threads}}, machine);
   const size_t num_ops = p.plan.ops.size();
   fmt::print(
       "\nthe executor's own processor time in a step of {} operations, us; share of what is "
@@ -270,7 +273,8 @@ void run_executor(const Gpt2& model, const Arguments& a, size_t budget, CoreRate
   };
   print("emulated",
         measure_executor(p, device_options(p, machine, a.threads), machine.update_bytes_per_s));
-  print("simulated", measure_executor(p, {.kind = DeviceKind::Sim, .num_threads = a.threads}, 0));
+  print("simulated",
+        measure_executor(p, {.profile = {.kind = DeviceKind::Sim, .num_threads = a.threads}}, 0));
 }
 
 int run(const Arguments& a) {
@@ -278,8 +282,8 @@ int run(const Arguments& a) {
   config.vocabulary = a.vocabulary;
   const Gpt2 model(config, kBatch, kLength, DType::BF16);
   const size_t budget = device_budget(model, a);
-  const Preparation p =
-      prepare(model, options_of(kFirstRow, a), {.device_memory = budget, .num_threads = a.threads});
+  const Preparation p = prepare(model, options_of(kFirstRow, a),
+                                {.device_memory = budget, .device = {.num_threads = a.threads}});
   fmt::print(
       "GPT of {:.2f} B parameters, bf16, {} micro-batches, chunks of {} MiB, {} blocks ({}; all: "
       "{}), {} threads\n",

@@ -62,13 +62,12 @@ class LateNorm : public ForwardingDevice {
 };
 
 TrainerOptions options_of(UpdateOrder update, bool clips, const Arguments& a) {
-  TrainerOptions options{.dtype = DType::BF16,
-                         .chunk_bytes = a.chunk_mib << 20,
-                         .recompute = Recompute::None,
-                         .update = update,
-                         .device_updates = 0,
-                         .max_grad_norm = clips ? 1.0f : 0.0f};
-  if (update == UpdateOrder::Speculate) options.speculated_chunks = a.chunks;
+  TrainerOptions options{
+      .dtype = DType::BF16,
+      .chunk_bytes = a.chunk_mib << 20,
+      .schedule = {.recompute = kRecomputeNone, .update = update, .device_updates = 0},
+      .max_grad_norm = clips ? 1.0f : 0.0f};
+  if (update == UpdateOrder::Speculate) options.schedule.speculated_chunks = a.chunks;
   return options;
 }
 
@@ -90,9 +89,10 @@ Machine machine_of(const Preparation& p, const CoreRates& cores, const Arguments
 /// A trainer with its plan and device.
 struct Setup {
   Setup(const Gpt2& model, UpdateOrder update, const Machine& machine, const Arguments& a)
-      : prepared(prepare(model, options_of(update, true, a), {.num_threads = a.threads}, machine)),
-        device(create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
-                              .num_threads = a.threads,
+      : prepared(prepare(model, options_of(update, true, a), {.device = {.num_threads = a.threads}},
+                         machine)),
+        device(create_device({.profile = {.num_threads = a.threads},
+                              .memory_bytes = prepared.ledger.total(Tier::Device),
                               .load_bytes_per_s = machine.load_bytes_per_s,
                               .store_bytes_per_s = machine.store_bytes_per_s,
                               .emulate_compute = ComputeRates{.flops_per_s = machine.flops_per_s}}),
@@ -139,8 +139,8 @@ int run(const Arguments& a) {
   const Gpt2 model(a.gpt, kBatch, kLength, DType::BF16);
   CoreRatesMeter meter(a.threads);
   const CoreRates cores = meter.measure();
-  const Preparation plain =
-      prepare(model, options_of(UpdateOrder::Overlap, true, a), {.num_threads = a.threads});
+  const Preparation plain = prepare(model, options_of(UpdateOrder::Overlap, true, a),
+                                    {.device = {.num_threads = a.threads}});
   const Machine machine = machine_of(plain, cores, a);
   Setup overlap(model, UpdateOrder::Overlap, machine, a);
   Setup speculate(model, UpdateOrder::Speculate, machine, a);
@@ -157,8 +157,8 @@ int run(const Arguments& a) {
   Machine now = machine;
   now.update_bytes_per_s = beside.update_bytes_per_s;
   now.copy_bytes_per_s = beside.copy_bytes_per_s;
-  const Preparation without =
-      prepare(model, options_of(UpdateOrder::Overlap, false, a), {.num_threads = a.threads}, now);
+  const Preparation without = prepare(model, options_of(UpdateOrder::Overlap, false, a),
+                                      {.device = {.num_threads = a.threads}}, now);
   const Bound bound = lower_bound(without.trace, *without.layout, without.plan, now, false);
   fmt::print(
       "GPT of {:.1f} M parameters in {} chunks; Adam {:.1f}, in the steps {:.1f} GB/s, copies "

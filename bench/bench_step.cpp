@@ -46,8 +46,8 @@ struct Arguments {
 struct Setup {
   Setup(const Model& model, Preparation p, const Arguments& a, double link_bytes_per_s)
       : prepared(std::move(p)),
-        device(create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
-                              .num_threads = a.threads,
+        device(create_device({.profile = {.num_threads = a.threads},
+                              .memory_bytes = prepared.ledger.total(Tier::Device),
                               .load_bytes_per_s = link_bytes_per_s,
                               .store_bytes_per_s = link_bytes_per_s})),
         trainer(model, *device, prepared) {}
@@ -152,7 +152,7 @@ Budgets quarter_of(const Preparation& all, const Arguments& a) {
   const uint32_t quarter = activations + (all.full_blocks - activations) / 4;
   const uint32_t blocks = std::max(all.smallest_blocks, quarter);
   const size_t less = (all.full_blocks - blocks) * all.layout->chunk_bytes();
-  return {.device_memory = all.full_device_bytes - less, .num_threads = a.threads};
+  return {.device_memory = all.full_device_bytes - less, .device = {.num_threads = a.threads}};
 }
 
 void print_case(const Preparation& all, const Preparation& quarter, const Arguments& a) {
@@ -167,8 +167,8 @@ void print_case(const Preparation& all, const Preparation& quarter, const Argume
       100.0 * (quarter.num_blocks - activations) / (all.full_blocks - activations),
       all.smallest_blocks);
   fmt::print("{} micro-batches, {} order, activations {}, {}\n", a.accumulate,
-             name_of(quarter.options.micro_batch_order),
-             quarter.options.activations == ActivationPlacement::Offload ? "may leave" : "stay",
+             name_of(quarter.schedule.micro_batch_order),
+             quarter.schedule.activations == ActivationPlacement::Offload ? "may leave" : "stay",
              a.no_clip ? "not clipped" : "clipped");
 }
 
@@ -194,13 +194,14 @@ int run(const Arguments& a) {
   const Gpt2 model(find_gpt2_preset(a.preset), kBatch, kLength, DType::BF16);
   const TrainerOptions options{.dtype = DType::BF16,
                                .chunk_bytes = a.chunk_mib << 20,
-                               .recompute = Recompute::None,
                                .gradient_accumulation = a.accumulate,
+                               .schedule = {.recompute = kRecomputeNone},
                                .max_grad_norm = a.no_clip ? 0.0f : 1.0f};
   const RandomBatches data(model.config().vocabulary, kBatch, kLength, a.accumulate);
-  const Preparation all = prepare(model, options, {.num_threads = a.threads});
+  const Preparation all = prepare(model, options, {.device = {.num_threads = a.threads}});
   Machine machine =
-      machine_rates({.num_threads = a.threads}, options.dtype, options.dtype, {}).machine;
+      machine_rates({.profile = {.num_threads = a.threads}}, options.dtype, options.dtype, {})
+          .machine;
   const auto prepare_now = [&] { return prepare(model, options, quarter_of(all, a), machine); };
   Preparation quarter =
       a.link ? prepare_for_link(machine, compute_seconds(model, all, a, data) / 2, prepare_now)

@@ -38,9 +38,9 @@ class Training {
  public:
   Training(const Gpt2& model, DType dtype, Arithmetic arithmetic, int num_threads)
       : batches_(model.config().vocabulary, kBatch, kLength, 1),
-        prepared_(prepare(model, {.dtype = dtype}, {.num_threads = num_threads})),
-        device_(create_device({.memory_bytes = prepared_.ledger.total(Tier::Device),
-                               .num_threads = num_threads,
+        prepared_(prepare(model, {.dtype = dtype}, {.device = {.num_threads = num_threads}})),
+        device_(create_device({.profile = {.num_threads = num_threads},
+                               .memory_bytes = prepared_.ledger.total(Tier::Device),
                                .arithmetic = arithmetic})),
         trainer_(model, *device_, prepared_) {}
 

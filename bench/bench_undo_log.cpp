@@ -80,7 +80,7 @@ class Gradients {
  private:
   static TrainerOptions options() {
     return {.dtype = DType::BF16,
-            .update = UpdateOrder::Wait,
+            .schedule = {.update = UpdateOrder::Wait},
             .adam = {.beta1 = 0, .weight_decay = 0},
             .max_grad_norm = 0};
   }

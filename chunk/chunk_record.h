@@ -12,25 +12,31 @@ namespace ebb {
 
 /// When the update of a chunk runs.
 enum class UpdateTime : uint8_t {
-  Never,        ///< the step computes no gradient of the chunk
-  Early,        ///< as soon as its gradient is finished; the update does not wait for the norm
-  AfterNorm,    ///< later in the same step, when the norm is known
-  Deferred,     ///< during the forward of the next step
-  Speculative,  ///< as Deferred, unless an update before the norm is committed
+  Never,      ///< the step computes no gradient of the chunk
+  Early,      ///< as soon as its gradient is finished; the update does not wait for the norm
+  AfterNorm,  ///< later in the same step, when the norm is known
+  Deferred,   ///< during the forward of the next step
+  /// The host updates the chunk before the norm is known. During the forward of the next step this
+  /// update is committed, or it is rolled back and the chunk is updated with the clip scale.
+  Speculative,
 };
 
 struct ChunkRecord {
-  /// Where all planes of the chunk are stored. On the device: the device also makes the update.
+  /// Where all planes of the chunk are stored. On the device: the device also makes the update, and
+  /// the chunk is resident.
   Tier home = Tier::Host;
   UpdateTime update = UpdateTime::Never;
-  /// The gradient buffer in which the finished gradient waits for an update on the host.
+  /// The gradient buffer in which the finished gradient waits for an update on the host; kNone if
+  /// the device updates the chunk or nothing does.
   BufferIndex gradient_buffer = kNone;
   /// The weights are on the device from one step to the next.
   bool is_resident = false;
-  /// The blocks of the resident weights when the plan begins and when it ends.
+  /// The blocks of the resident weights when the plan begins and when it ends; kNone if the weights
+  /// have no block then. In the plan of a step a chunk has both or neither.
   BlockIndex first_block = kNone, last_block = kNone;
 
   bool is_trained() const { return update != UpdateTime::Never; }
+  /// The home is on the device. False for resident weights whose planes are in host memory.
   bool is_on_device() const { return home == Tier::Device; }
   bool is_deferred() const {
     return update == UpdateTime::Deferred || update == UpdateTime::Speculative;

@@ -3,7 +3,7 @@
 //   Absent -> Loading -> Present           a chunk is loaded
 //   Absent -> Present                      a chunk gets a block without a load: sums, activations
 //   Present -> Leased -> Present           a call leases a chunk and releases it
-//   Loading -> Leased                      a call is submitted while the load runs
+//   Loading -> Leased -> Present           a call is submitted while the load runs
 //   Present -> Storing -> Absent           the content of a chunk is stored in host memory
 //   Present -> Absent                      a chunk is dropped
 //
@@ -52,14 +52,18 @@ class ChunkTable {
   /// `num_chunks`: the number of chunks of each space. All chunks are Absent at first.
   explicit ChunkTable(const std::array<uint32_t, kNumSpaces>& num_chunks);
 
+  /// REQUIRES: the chunk is not Absent; place() gives it a block. A transition to Absent frees the
+  /// block. lease() and its Lease make the transitions to and from Leased.
   void transition(ChunkId id, ChunkState to);
   /// Absent -> Loading or Present, on a block that no other chunk has.
   void place(ChunkId id, uint32_t block, ChunkState to);
-  /// Loading or Present -> Leased.
+  /// Loading or Present -> Leased. A chunk has one lease at a time.
   [[nodiscard]] Lease lease(ChunkId id);
 
   ChunkState state(ChunkId id) const;
+  /// kNoBlock if the chunk is Absent.
   uint32_t block(ChunkId id) const;
+  /// The number of chunks that have a block: all that are not Absent.
   uint32_t num_present() const;
 
  private:

@@ -56,12 +56,14 @@ class Home {
   std::byte* weight(uint64_t element) const {
     return planes_[kWeightPlane] + infos_[kWeightPlane].bytes(element);
   }
+  /// REQUIRES: index < HomeOptions::gradient_buffers.
   std::byte* gradient_buffer(BufferIndex index) const {
     return gradients_ + index * gradient_buffer_bytes_;
   }
   /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.
   std::byte* host_buffer(ChunkId id) const;
-  /// The sum of squares of each piece of the parameter space.
+  /// The sum of squares of each piece of the parameter space, also of chunks on the device. Empty
+  /// if nothing is updated.
   std::span<double> partial_norms() const {
     return {reinterpret_cast<double*>(partials_), num_partials_};
   }

@@ -7,8 +7,8 @@
 // parameters) and gradients (in the gradient type). The fourth space, activations, is the arena. A
 // chunk of any space takes exactly one block.
 //
-// Immutable after construction, so thread-safe. The constructor throws ConfigError if sizes are
-// invalid.
+// Immutable after construction, so thread-safe. A use or a range of rows that does not exist throws
+// LogicError. Ids of parameters and indices of chunks are not checked.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ using ParameterId = uint32_t;
 struct ParameterInfo {
   std::string name;
   Shape shape;
-  bool decay = true;  ///< weight decay applies (to tensors of two or more dimensions)
+  bool decay = true;  ///< weight decay applies; preparation clears it for vectors
   float learning_rate_factor = 1;
   uint32_t num_uses = 1;  ///< uses in one forward; more than one for a tied weight
 };
@@ -38,7 +38,7 @@ std::string_view name_of(Space space);
 
 struct ChunkId {
   Space space = Space::Weights;
-  uint32_t index = 0;
+  uint32_t index = 0;  ///< in its space; not the flat index
   bool operator==(const ChunkId&) const = default;
 };
 
@@ -82,7 +82,8 @@ struct Segment {
 class Layout {
  public:
   /// `parameters` by id; `call_order` is a permutation of the ids, the order in which they are
-  /// packed.
+  /// packed. Throws ConfigError if `chunk_bytes` is not a multiple of the bytes of a piece of
+  /// weights, if `gradient_type` is narrower than `weight_type`, or if there are too many chunks.
   Layout(std::vector<ParameterInfo> parameters, std::vector<ParameterId> call_order,
          DType weight_type, DType gradient_type, size_t chunk_bytes);
 
@@ -102,7 +103,7 @@ class Layout {
   /// Elements of the parameter space, with padding between parameters.
   uint64_t num_space_elements() const { return num_space_elements_; }
   /// The first element of the gradient sum of one use of a parameter, in the space of gradient
-  /// sums.
+  /// sums. REQUIRES: use < num_uses. The sum of use 0 has the numbers of the parameter itself.
   uint64_t first_sum_element(ParameterId id, uint32_t use) const;
   /// The elements of some rows of a parameter in the space of weights, and in one of its gradient
   /// sums.
@@ -111,18 +112,23 @@ class Layout {
 
   /// Parameter chunks (the chunks of the weight space).
   uint32_t num_chunks() const { return num_chunks(Space::Weights); }
+  /// Zero for the activations: their number depends on the arena, and the layout does not know it.
   uint32_t num_chunks(Space space) const { return num_chunks_[static_cast<int>(space)]; }
   uint64_t chunk_elements() const { return chunk_bytes_ / size_of(weight_type_); }
-  /// The elements of a parameter chunk that are in use. Only the last chunk has unused elements.
+  /// The elements of a parameter chunk that are in use. Padding between parameters is in use, so
+  /// only the last chunk has unused elements.
   uint64_t chunk_elements(ChunkIndex chunk) const;
+  /// The segments of a parameter chunk in the order of their elements.
   std::span<const Segment> segments(ChunkIndex chunk) const;
-  /// The number of chunks of the gradient space for the gradient of one parameter chunk.
+  /// The number of chunks of the gradient space for the gradient of one parameter chunk; the last
+  /// parameter chunk may have fewer.
   uint32_t gradient_chunks_per_chunk() const {
     return static_cast<uint32_t>(size_of(gradient_type_) / size_of(weight_type_));
   }
 
+  /// The type in which the elements of a space are counted. For activations it is F32.
   DType type_of(Space space) const;
-  /// The chunks of `space` that contain the elements [first, first + count).
+  /// The chunks of `space` that contain the elements [first, first + count). REQUIRES: count > 0.
   ChunkRange chunks(Space space, uint64_t first, uint64_t count) const;
   ChunkRange chunks(Space space, ElementRange range) const {
     return chunks(space, range.first, range.count);
@@ -133,6 +139,7 @@ class Layout {
   /// Bytes of a whole space, in chunks.
   size_t space_bytes(Space space) const { return num_chunks(space) * chunk_bytes_; }
 
+  /// The pieces of the parameter space, padding included; the last piece may be partial.
   uint64_t num_pieces() const;
   static constexpr size_t kAlignmentBytes = 256;
 

@@ -12,23 +12,26 @@
 
 namespace ebb {
 
+/// None: nowhere. A move from None allocates; no entry of a ledger has it.
 enum class Tier : uint8_t { None, Host, Device };
 std::string_view name_of(Tier tier);
 
 struct LedgerEntry {
-  std::string name;  ///< "weights", "momentum", "chunk blocks", ...
+  std::string name;  ///< the class: "weights", "momentum", "chunk blocks", ...
   Tier tier = Tier::Host;
   size_t bytes = 0;
 };
 
 class Ledger {
  public:
+  /// Appends an entry, also if the class exists already. Ignores an entry of 0 bytes.
   void add(std::string_view name, Tier tier, size_t bytes);
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   size_t total(Tier tier) const;
-  /// Returns 0 if there is no such class.
+  /// The sum of all entries of a class; 0 if there is none.
   size_t bytes(std::string_view name, Tier tier) const;
-  /// A table with a line for each class and one for the total, and a column for each tier.
+  /// A table with a line for each class and one for the total, and a column each for device and
+  /// host.
   std::string table() const;
 
  private:

@@ -99,7 +99,8 @@ CudaContext::CudaContext(const DeviceOptions& options)
       faults(options.fault),
       flags(node),
       data_error(node),
-      home(std::make_unique<HomeMemory>(*this, options.pinned_bytes, options.pinned_piece_bytes)) {}
+      home(std::make_unique<HomeMemory>(*this, options.profile.pinned_bytes,
+                                        options.pinned_piece_bytes)) {}
 
 CudaContext::~CudaContext() = default;
 

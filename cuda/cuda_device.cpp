@@ -34,9 +34,10 @@ size_t budget_of(const DeviceOptions& options) {
 
 /// The name of the attention library; empty if only our own kernels are used.
 std::string attention_by(const DeviceOptions& options) {
-  if (options.attention == AttentionKernels::Ebb) return {};
+  const std::optional<AttentionKernels> requested = options.profile.attention;
+  if (requested == AttentionKernels::Ebb) return {};
   const std::string name = attention_library_name();
-  if (!name.empty() || !options.attention) return name;
+  if (!name.empty() || !requested) return name;
   throw ConfigError(
       "attention by cuDNN was requested, but there is no libcudnn.so.9 of 9.11 or newer, or "
       "Ebb was built without its headers; add its folder to LD_LIBRARY_PATH, or use `attention` "
@@ -45,12 +46,13 @@ std::string attention_by(const DeviceOptions& options) {
 
 DeviceInfo describe(const DeviceOptions& options) {
   const std::string library = attention_by(options);
-  return {.kind = DeviceKind::Cuda,
+  DeviceProfile profile = options.profile;
+  if (profile.num_threads == 0) profile.num_threads = num_usable_cores();
+  profile.attention = library.empty() ? AttentionKernels::Ebb : AttentionKernels::Cudnn;
+  return {.profile = profile,
           .name = describe_gpu(options.cuda_index) +
                   (library.empty() ? "" : ", attention by " + library),
-          .memory_bytes = budget_of(options),
-          .num_threads = options.num_threads > 0 ? options.num_threads : num_usable_cores(),
-          .attention = library.empty() ? AttentionKernels::Ebb : AttentionKernels::Cudnn};
+          .memory_bytes = budget_of(options)};
 }
 
 /// Returns the options after it has checked that Ebb runs on the GPU.
@@ -69,9 +71,10 @@ CudaDevice::CudaDevice(const DeviceOptions& options)
       info_(describe(options)),
       poison_(options.poison),
       budget_(info_.memory_bytes),
-      kernels_(create_cuda_kernels(
-          workspace_, context_.data_error.get(),
-          info_.attention == AttentionKernels::Cudnn ? create_attention_library() : nullptr)) {}
+      kernels_(create_cuda_kernels(workspace_, context_.data_error.get(),
+                                   info_.profile.attention == AttentionKernels::Cudnn
+                                       ? create_attention_library()
+                                       : nullptr)) {}
 
 CudaDevice::~CudaDevice() {
   (void)context_.try_enter();

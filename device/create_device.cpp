@@ -7,7 +7,7 @@ namespace {
 
 void check_emulation(const DeviceOptions& options) {
   if (!options.emulate_compute) return;
-  if (options.kind != DeviceKind::Host) {
+  if (options.profile.kind != DeviceKind::Host) {
     throw ConfigError("only the host device supports emulated compute");
   }
   if (!(options.emulate_compute->flops_per_s > 0) || !(options.emulate_compute->bytes_per_s >= 0)) {
@@ -24,12 +24,12 @@ void check_emulation(const DeviceOptions& options) {
 }  // namespace
 
 std::unique_ptr<Device> create_device(const DeviceOptions& options) {
-  if (options.num_threads < 0) throw ConfigError("the number of threads must be 0 or more");
+  if (options.profile.num_threads < 0) throw ConfigError("the number of threads must be 0 or more");
   if (options.load_bytes_per_s < 0 || options.store_bytes_per_s < 0) {
     throw ConfigError("the bandwidth of a link must be 0 (not emulated) or more");
   }
   check_emulation(options);
-  switch (options.kind) {
+  switch (options.profile.kind) {
     case DeviceKind::Host:
       return create_host_device(options);
     case DeviceKind::Sim:

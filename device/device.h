@@ -40,7 +40,8 @@ std::string_view name_of(MemoryKind kind);
 
 class Device;
 
-/// Owns a range of memory; zero-filled when made, freed when destroyed. Movable.
+/// Owns a range of memory; zero-filled when made, freed when destroyed. Movable. The device must
+/// outlive it. Buffers of a sim device have addresses but no memory.
 class Buffer {
  public:
   Buffer() = default;
@@ -65,10 +66,11 @@ class Buffer {
 /// Physical blocks of one size and the address ranges they are mapped into.
 ///
 /// A reserved range has addresses but no memory: an access to a page without a block faults. map()
-/// maps a block at a block-aligned address of a range and replaces the block that is mapped there.
-/// `user` is the first stream that uses the block at this address. For work submitted to `user`
-/// after map() the content of the block is undefined; with DeviceOptions::poison it is a NaN
-/// pattern. Submit new work on the block only after map() has returned.
+/// maps a block at a whole number of blocks from the beginning of a range, and replaces the block
+/// that is mapped there. `user` is the first stream that uses the block at this address. For work
+/// submitted to `user` after map() the content of the block is undefined; with
+/// DeviceOptions::poison it is a NaN pattern. Submit new work on the block only after map() has
+/// returned.
 ///
 /// If keep_addresses() is true, a block stays mapped at each of its addresses until another block
 /// is mapped there. Such a block can be mapped early, while work at its other addresses still runs.
@@ -95,15 +97,27 @@ class Blocks {
 /// workspace.
 enum class AttentionKernels : uint8_t { Ebb, Cudnn };
 
-struct DeviceInfo {
+/// The properties of a device on which a plan depends. The device, the plan and the trainer share
+/// this value. In DeviceInfo and in a preparation, the number of threads is known.
+struct DeviceProfile {
   DeviceKind kind = DeviceKind::Host;
+  /// Host threads of kernels, on which their workspace depends; 0: one for each usable core.
+  int num_threads = 0;
+  /// Cuda: the kernels to use; nullopt: those of cuDNN if it is found. A plan for nullopt has
+  /// memory for the kernels that need more workspace.
+  std::optional<AttentionKernels> attention = {};
+  /// Cuda: host memory that may be pinned. If it is too small to pin a home, copies to and from the
+  /// device pass through staging buffers.
+  size_t pinned_bytes = SIZE_MAX;
+};
+
+struct DeviceInfo {
+  DeviceProfile profile = {};
   std::string name;             ///< "AMD EPYC, 2 threads, AVX3"
   size_t memory_bytes = 0;      ///< the budget
-  int num_threads = 1;          ///< host threads of kernels
-  double load_bytes_per_s = 0;  ///< 0: not emulated or not measured
+  double load_bytes_per_s = 0;  ///< of the emulated link; 0: not emulated
   double store_bytes_per_s = 0;
-  Arithmetic arithmetic = Arithmetic::Fp32;            ///< host: for bf16 matrix products
-  AttentionKernels attention = AttentionKernels::Ebb;  ///< cuda: cuDNN where it has kernels
+  Arithmetic arithmetic = Arithmetic::Fp32;  ///< host: for bf16 matrix products
   /// Emulated compute: kernels compute nothing and use no cores, but take the time that a device
   /// with these rates would take.
   std::optional<ComputeRates> emulate_compute = {};
@@ -121,6 +135,8 @@ class Device {
   virtual const DeviceInfo& info() const = 0;
 
   virtual Buffer allocate(MemoryKind kind, size_t bytes, std::string_view tag) = 0;
+  /// `block_bytes` must be a multiple of the size in which the device maps memory: 4 KiB on the
+  /// host device (LogicError), and the granularity of a GPU, often 2 MiB (ConfigError).
   virtual std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) = 0;
   /// Allocates the scratch memory that all kernels of the compute stream share. Only this call
   /// makes it grow.
@@ -145,7 +161,7 @@ class Device {
   virtual size_t pinned_bytes() const { return 0; }
   /// Bytes of MemoryKind::Home that are not pinned.
   virtual size_t staged_bytes() const { return 0; }
-  /// Whether the driver refused to pin bytes that the limit (DeviceOptions::pinned_bytes) allows.
+  /// Whether the driver refused to pin bytes that the limit (DeviceProfile::pinned_bytes) allows.
   virtual bool pinning_refused() const { return false; }
   /// The number of allocations of any kind since the device was created. It must not change after
   /// set-up.
@@ -182,9 +198,8 @@ class ProfiledRange {
 enum class FaultSite : uint8_t { Allocation, Copy, Launch };
 
 struct DeviceOptions {
-  DeviceKind kind = DeviceKind::Host;
+  DeviceProfile profile = {};
   size_t memory_bytes = SIZE_MAX;  ///< budget for MemoryKind::Device
-  int num_threads = 0;             ///< host kernels; 0: one per core this process may use
   double load_bytes_per_s = 0;     ///< host: rate of the emulated link, 0 = as fast as memory
   double store_bytes_per_s = 0;
   std::optional<Arithmetic> arithmetic = {};  ///< host: for bf16 products; none: the faster one
@@ -193,16 +208,9 @@ struct DeviceOptions {
   std::optional<ComputeRates> emulate_compute = {};
   bool poison = false;  ///< fill freed memory and blocks that are mapped with NaN patterns
   int cuda_index = 0;
-  /// Cuda: the kernels to use; none: those of cuDNN if it is found. Sim: the kernels to count;
-  /// none: those that need more workspace.
-  std::optional<AttentionKernels> attention = {};
-  size_t pinned_bytes = SIZE_MAX;  ///< cuda: host memory that may be pinned
   /// Cuda: the largest part of a home that one call pins, in whole pages. Drivers refuse to pin
   /// half a TiB at once (docs/decisions.md).
   size_t pinned_piece_bytes = size_t{64} << 30;
-  /// Sim: the kind of device whose kernels are counted. The kinds differ in the workspace of
-  /// kernels.
-  DeviceKind counted_kind = DeviceKind::Host;
   /// Tests: called at every allocation, copy and launch. If it returns true, the operation fails.
   std::function<bool(FaultSite)> fault = {};
 };

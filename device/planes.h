@@ -27,7 +27,7 @@ struct PlaneInfo {
   DType type;             ///< of the values
   uint32_t bytes_per_group;
   uint32_t elements_per_group = 1;
-  bool is_copied = false;  ///< the device computes with this plane, so loads and stores copy it
+  bool is_copied = false;  ///< the device computes with this plane, so loads copy it
   /// The fp32 masters are stored in all planes with this mark; the other planes are zero at first.
   bool holds_master = false;
   bool is_read_by_update = true;  ///< an update writes all planes, and reads those with this mark
@@ -70,11 +70,13 @@ struct Planes {
 
   std::byte*& operator[](size_t plane) { return planes[plane]; }
   std::byte* operator[](size_t plane) const { return planes[plane]; }
-  /// The same planes from element `first` on. REQUIRES: `first` is the first element of a group.
+  /// The same planes and gradient from element `first` on. REQUIRES: `first` is the first element
+  /// of a group.
   Planes from(int64_t first) const;
 };
 
-/// Throws LogicError if one of the needed planes is missing, or if there are more planes than rows.
+/// Throws LogicError if a needed plane is null, or if a plane is set that the table does not have.
+/// Does not check the gradient.
 void check_planes(const Planes& planes, PlaneSet needed);
 
 }  // namespace ebb

@@ -9,9 +9,11 @@
 // a wait must be submitted after its record. A wait for an event that was never recorded throws
 // LogicError.
 //
-// Errors: if an operation fails, the stream stores the exception and skips all later operations. It
-// still fires the events of later records, so no thread waits for ever. synchronize() and
-// Event::synchronize() rethrow the exception.
+// The destructor of a stream waits for its operations.
+//
+// Errors: if an operation fails, the stream stores the exception and skips all later operations,
+// for the rest of its life. It still fires the events of later records, so no thread waits for
+// ever. synchronize() and Event::synchronize() rethrow the exception.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +34,7 @@ struct Cost {
   double bytes = 0;            ///< read and written on the device
   size_t workspace_bytes = 0;  ///< scratch memory of the kernel in the device's shared workspace
   std::string_view name = {};  ///< static storage
-  uint32_t num_kernels = 0;    ///< in a sum of costs: the number of kernels
+  uint32_t num_kernels = 0;    ///< in a sum of costs; 0 in the cost of one kernel
 };
 
 /// The compute rates of a device. With a rate of 0 the work takes no time.
@@ -47,6 +49,7 @@ struct ComputeRates {
   }
 };
 
+/// A trivially copyable callable of at most 512 bytes; it captures views and values, not owners.
 using HostFunction = InlineFunction<void(), 512>;
 
 enum class StreamKind : uint8_t {
@@ -57,6 +60,7 @@ enum class StreamKind : uint8_t {
 };
 inline constexpr int kNumStreamKinds = 4;
 
+/// Within: from device memory to device memory.
 enum class CopyKind : uint8_t { Load, Store, Within };
 
 class Event {
@@ -66,9 +70,9 @@ class Event {
   /// record.
   virtual void signal() = 0;
   /// Blocks the calling thread until the latest record has been reached; rethrows its stream's
-  /// error.
+  /// error. Throws LogicError if the event was never recorded.
   virtual void synchronize() const = 0;
-  /// Has the latest record been reached?
+  /// Has the latest record been reached? False if the event was never recorded.
   [[nodiscard]] virtual bool done() const = 0;
   /// Seconds on the device's clock at which the latest record was reached. REQUIRES: done().
   [[nodiscard]] virtual double time_s() const = 0;
@@ -89,10 +93,12 @@ class Stream {
   virtual void wait(const Event& event) = 0;
   /// Copies bytes. Load and Store use the emulated or real link.
   virtual void copy(void* to, const void* from, size_t bytes, CopyKind kind) = 0;
-  /// Runs a host function in stream order. The simulated device only counts the function.
+  /// Runs a host function in stream order. The simulated device only counts the function, and the
+  /// compute stream of emulated compute sleeps instead.
   virtual void submit(const Cost& cost, HostFunction function) = 0;
   /// Blocks until all operations submitted so far are done. Rethrows the first error of the stream.
   virtual void synchronize() = 0;
+  /// May be called from any thread.
   [[nodiscard]] virtual StreamStats stats() const = 0;
 };
 

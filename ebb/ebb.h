@@ -2,7 +2,7 @@
 //
 //   scheduler/run/trainer.h     prepare() and Trainer: where to begin
 //   scheduler/run/inference.h   the forward alone; model_zoo/generation.h: generates text with it
-//   autograd/model.h       a model: parameters and a forward
+//   autograd/model.h       a model: its parameters and its layers
 //   autograd/primitives.h  what a model is composed of; autograd/tape.h: how to write one more
 //   model_zoo/, io/         ready models and token data
 //   device/, chunk/, cpu_adam/, the rest of scheduler/    the parts, for those who use them alone

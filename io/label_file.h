@@ -1,10 +1,12 @@
-// A file of labels for token data. The file is an array of int32 without a header, with one label
-// for each token of the data (all its files together). Label i is the target at position i, so
-// labels are already shifted; -100 means ignored.
+// A file of labels for token data. The file is an array of little-endian int32 without a header,
+// with one label for each token of the data (all its files together). Label i is what the model
+// should predict at the position of token i. For next-token prediction label i is token i + 1: Ebb
+// does not shift labels. The label -100 means that the position has no target.
 //
-// Thread-safety: immutable after construction. Errors: those of InputFile; FormatError (the file
-// ends within a label; a label is neither -100 nor in the vocabulary); ConfigError (the numbers of
-// labels and tokens differ; all labels are ignored).
+// Thread-safety: immutable after construction; any number of threads may read. read(),
+// fingerprint() and num_targets(first, count) read the file. Errors: those of InputFile;
+// FormatError (the file ends within a label; a label is neither -100 nor in the vocabulary);
+// ConfigError (the numbers of labels and tokens differ; all labels are ignored).
 #pragma once
 
 #include <cstdint>
@@ -25,12 +27,13 @@ class LabelFile {
   uint64_t num_labels() const { return file_.size() / sizeof(int32_t); }
   /// The number of labels that are not ignored.
   uint64_t num_targets() const { return num_targets_; }
-  /// The same for labels [first, first + count). REQUIRES: these labels exist.
+  /// The number of labels of [first, first + count) that are not ignored. REQUIRES: these labels
+  /// exist.
   uint64_t num_targets(uint64_t first, uint64_t count) const;
-  /// Reads labels [first, first + out.size()). Throws FormatError if one was changed to a value
-  /// that is not allowed. REQUIRES: these labels exist.
+  /// Reads labels [first, first + out.size()) and checks them again, because another process may
+  /// change the file. REQUIRES: these labels exist.
   void read(uint64_t first, std::span<int32_t> out) const;
-  /// sampled_hash() of the labels.
+  /// A hash of the number of labels and of some of them (sampled_hash.h).
   uint64_t fingerprint() const;
 
  private:

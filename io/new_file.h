@@ -2,12 +2,15 @@
 //
 // Content is written under a temporary name in the same folder, synced and then renamed. So after a
 // crash or a power failure either the old or the new content is there, never a part. The destructor
-// removes content that was not committed. A symbolic link stays, and the file to which it points is
-// replaced. A device or a FIFO cannot be replaced: it is opened, and the content is written to it.
+// removes content that was not committed. A process that is killed leaves the temporary file or
+// folder.
+//
+// If the path of a NewFile is a symbolic link, the link stays and the file to which it leads is
+// replaced. A device or a FIFO cannot be replaced: NewFile opens it and writes the content to it.
+// One thread must then write all bytes in order, and commit() only closes the device or FIFO.
 //
 // Thread-safety: NewFile::write() may be called from any thread for different bytes; all other
-// methods by one thread at a time. Errors: IoError.
-// For a device or a FIFO, one thread writes in order, and commit() only closes it.
+// methods by one thread at a time. Errors: IoError; ConfigError from the constructor of NewFolder.
 #pragma once
 
 #include <cstddef>
@@ -23,17 +26,19 @@ inline constexpr std::string_view kUnfinishedSuffix = ".unfinished";
 
 class NewFile {
  public:
-  /// Allocates all bytes on the disk where the file system supports it, so that a full disk is
-  /// detected at once. Removes a file that has the temporary name.
+  /// Allocates `bytes`, the size of the file, on the disk where the file system supports it, so
+  /// that a full disk is detected at once. Bytes that are never written are zero. Removes a file
+  /// that has the temporary name. The new file gets the default permissions, not those of the file
+  /// that it replaces. REQUIRES: the folder of the file exists.
   NewFile(std::string path, uint64_t bytes);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile();
 
-  /// REQUIRES: the range is within the allocated bytes; for a device or a FIFO, it begins where the
-  /// last one ended.
+  /// Writes bytes from `offset` on. REQUIRES: the range is within the size of the file; for a
+  /// device or a FIFO, it begins at the end of the range that was written before.
   void write(uint64_t offset, std::span<const std::byte> bytes);
-  /// Syncs the file and renames it to its final name. REQUIRES: called once.
+  /// Syncs the file, renames it to its final name and syncs the folder. REQUIRES: called once.
   void commit();
 
  private:
@@ -45,15 +50,16 @@ class NewFile {
   int descriptor_ = -1;
 };
 
-/// Writes a small file.
+/// Writes a whole file by a NewFile.
 void write_new_file(const std::string& path, std::string_view content);
 
 class NewFolder {
  public:
-  /// Creates the temporary folder and missing parents. Throws ConfigError if `path` exists and is
-  /// not an empty folder that can be removed, or if something has the temporary name, because it
-  /// may belong to the user. An empty folder is removed, and created again if the new folder is not
-  /// committed.
+  /// Creates the temporary folder and missing parents. Throws ConfigError if `path` exists, unless
+  /// it is an empty folder that can be removed; a link to a folder and a mount point cannot. Throws
+  /// ConfigError if something has the temporary name, because it may belong to the user. The
+  /// constructor removes the empty folder. The destructor creates it again if the new folder was
+  /// not committed.
   explicit NewFolder(std::string path);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
@@ -61,7 +67,8 @@ class NewFolder {
 
   /// The temporary folder to which files are written before commit().
   const std::string& path() const { return unfinished_; }
-  /// Renames the folder to its final name. REQUIRES: its files are synced; called once.
+  /// Renames the folder to its final name. REQUIRES: its files are synced, as NewFile::commit()
+  /// does it; called once.
   void commit();
 
  private:
@@ -70,15 +77,17 @@ class NewFolder {
   bool committed_ = false;
 };
 
-/// Syncs the names in the folder of a file or folder to the disk.
+/// Syncs the folder that contains this file or folder, so that the name of the file or folder is on
+/// the disk.
 void sync_parent(const std::string& path);
 /// Creates a folder and its missing parents, and syncs each folder in which one was created.
 void create_folders(const std::string& path);
-/// The path of the file to which symbolic links lead, even if that file does not exist yet. The
-/// path itself if it leads to a device or a FIFO: such links (/dev/stdout) may lead to no name.
+/// Follows symbolic links and returns the path to which they lead, also if nothing exists there.
+/// Stops at a path that leads to a device or a FIFO, because what such a link (/dev/stdout)
+/// contains may not be a path.
 std::string destination_of(std::string path);
-/// Opens a device or a FIFO for writing and returns a descriptor, which the caller closes. A FIFO
-/// that no process reads is an IoError.
+/// Opens a device or a FIFO for writing and returns a descriptor, which the caller closes. Throws
+/// IoError for a FIFO that no process reads.
 int open_special_file(const std::string& path);
 
 }  // namespace ebb

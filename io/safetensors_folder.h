@@ -1,11 +1,11 @@
 // The weights of a folder: one model.safetensors, or several files that
-// model.safetensors.index.json names. If the folder has both, model.safetensors counts, as for
+// model.safetensors.index.json names. If the folder has both, only model.safetensors is read, as in
 // transformers, and notice() says so.
 //
 // Opening checks headers and index against each other and reads no data. Thread-safety: immutable
 // after construction; any number of threads may read. Errors: those of SafetensorsFile; FormatError
-// that names index and tensor if they disagree; ConfigError if there are no weights or if a file of
-// the index is missing.
+// if a file does not have exactly the tensors that the index names for it; ConfigError if there is
+// no such folder, if it has no weights, or if a file that the index names is missing.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@
 
 namespace ebb {
 
-/// A tensor and its file. The SafetensorsFolder owns both.
+/// A tensor and its file. Both belong to the SafetensorsFolder. The functions are those of
+/// SafetensorsFile.
 struct LocatedTensor {
   const SafetensorsFile* file = nullptr;
   const StoredTensor* stored = nullptr;
@@ -38,12 +39,14 @@ class SafetensorsFolder {
   explicit SafetensorsFolder(std::string folder);
 
   const std::string& path() const { return folder_; }
-  /// The tensors, file by file, in the order of their data.
+  /// The tensors, file by file. Files are sorted by name, and the tensors of a file are in the
+  /// order of their data.
   std::span<const LocatedTensor> tensors() const { return tensors_; }
   /// Null if there is no tensor with that name.
   const LocatedTensor* find(std::string_view name) const;
+  /// The bytes of all tensors, without headers.
   uint64_t total_bytes() const { return total_bytes_; }
-  /// A sentence that names the weights that are left out; empty if there are none.
+  /// A sentence that names the files of weights that are not read; empty if there are none.
   const std::string& notice() const { return notice_; }
 
  private:

@@ -2,8 +2,8 @@
 // model-00001-of-0000N.safetensors and so on with model.safetensors.index.json.
 //
 // The constructor gets all tensors; their content is written in any order afterwards. Every file is
-// written by a SafetensorsWriter; the index is written last. If the folder is a NewFolder, all
-// files become visible at once.
+// written by a SafetensorsWriter; the index is written last. Other files of the folder stay. If the
+// folder is the temporary folder of a NewFolder (io/new_file.h), all files become visible at once.
 //
 // Thread-safety and errors: as SafetensorsWriter.
 #pragma once
@@ -23,14 +23,16 @@ inline constexpr uint64_t kDefaultShardBytes = 5'000'000'000;
 
 class SafetensorsFolderWriter {
  public:
-  /// Tensors are distributed to files in the given order. A file is larger than `shard_bytes` only
-  /// if it contains a single larger tensor. REQUIRES: the folder exists.
+  /// Distributes the tensors to files in the given order. The tensors of a file have at most
+  /// `shard_bytes`, not counting the header, unless the file contains a single larger tensor.
+  /// REQUIRES: the folder exists.
   SafetensorsFolderWriter(std::string folder, std::vector<TensorSpec> tensors,
                           uint64_t shard_bytes = kDefaultShardBytes);
 
   /// The tensors in the given order.
   std::span<const TensorSpec> tensors() const { return tensors_; }
   size_t num_files() const { return files_.size(); }
+  /// As SafetensorsWriter::write_bytes() and write_floats(). `tensor`: an index of tensors().
   void write_bytes(size_t tensor, uint64_t first, std::span<const std::byte> bytes);
   void write_floats(size_t tensor, uint64_t first, std::span<const float> values);
   /// Syncs all files and renames them to their final names. REQUIRES: every byte was written once.

@@ -2,12 +2,12 @@
 // in any order, in parts of any size, from any thread. The file appears either complete or not at
 // all (io/new_file.h).
 //
-// The order of the data is that of the official library (larger types first, then by name), so the
-// same tensors always result in the same file.
+// The tensors are sorted in the file as the official library sorts them: by type, the last
+// StoredType first, and then by name. So the same tensors always result in the same file.
 //
-// Thread-safety: write_*() may be called from any thread for different elements; finish() after all
-// of these calls have returned. Errors: IoError; ConfigError if a value is too large for the stored
-// type, or if two tensors have the same name.
+// Thread-safety: write_*() may be called from any thread for different elements; finish() may be
+// called after all of these calls have returned. Errors: IoError; ConfigError if two tensors have
+// the same name, or if write_floats() would round a finite value to infinity.
 #pragma once
 
 #include <atomic>
@@ -29,12 +29,15 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::string& path, std::vector<TensorSpec> tensors,
                     std::map<std::string, std::string> metadata = {{"format", "pt"}});
 
-  /// Writes bytes of a tensor from `first` on, as stored. `tensor`: its index in the given order.
+  /// Writes bytes [first, first + bytes.size()) of a tensor, as they are stored. `tensor`: the
+  /// index of the tensor in the vector that the constructor got. REQUIRES: these bytes exist.
   void write_bytes(size_t tensor, uint64_t first, std::span<const std::byte> bytes);
-  /// Writes elements from `first` on, rounded to nearest (ties to even) to the type of the tensor.
-  /// REQUIRES: the type is F32, BF16 or F16.
+  /// Writes elements [first, first + values.size()), rounded to nearest (ties to even) to the type
+  /// of the tensor. Infinities and NaNs are written. REQUIRES: these elements exist; the type is
+  /// F32, BF16 or F16.
   void write_floats(size_t tensor, uint64_t first, std::span<const float> values);
-  /// Syncs the file and renames it to its final name. REQUIRES: every byte was written once.
+  /// Syncs the file and renames it to its final name. REQUIRES: called once; every byte was written
+  /// once. Throws LogicError if the number of written bytes differs from the number of bytes.
   void finish();
 
  private:

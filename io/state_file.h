@@ -1,17 +1,19 @@
-// The training state in a file: all planes of all parameters, in the order of first use, with a
-// checksum for each piece. The content does not depend on chunks, budgets or tiers.
+// The training state in a file: all planes of all parameters, in the order of first use, with
+// checksums. The content does not depend on chunks, budgets or tiers.
 //
 //   "EBBSTATE"                           8 bytes
-//   version (1), length of the header    4 bytes each
+//   version (1), bytes of the header     4 bytes each
 //   XXH64 of the header, of the table    8 bytes each
 //   header                               JSON: what StateFileHeader says
-//   table                                from the next multiple of 8 on: XXH64 of each piece
+//   table                                from the next multiple of 8 on: XXH64 of each file piece
 //   planes                               from the next multiple of 4096 on, without gaps: for each
 //                                        parameter in order, its planes in order
-// Here a piece is 4 MiB of one plane of one parameter, or the rest of that plane. All numbers
-// are little-endian; the seed of XXH64 is 0.
+// A file piece is 4 MiB of one plane of one parameter, or the rest of that plane; it is not the
+// piece of the glossary. All numbers are little-endian; the seed of XXH64 is 0.
 //
-// Not thread-safe. Errors: those of InputFile and NewFile; FormatError with the offset.
+// Thread-safety: one thread at a time uses a writer or a reader. Errors: those of InputFile and
+// NewFile; FormatError, which names the offset, if the file is damaged or has another version;
+// LogicError if bytes are read or written beyond a plane.
 #pragma once
 
 #include <cstddef>
@@ -30,12 +32,13 @@
 namespace ebb {
 
 struct StateFileHeader {
+  /// A plane is stored in groups of elements, as device/planes.h says.
   struct Plane {
     std::string name;
     uint32_t bytes_per_group = 0;
     uint32_t elements_per_group = 1;
     bool operator==(const Plane&) const = default;
-    /// The last group may be partial; it takes its full size.
+    /// The bytes of so many elements. The last group may be partial; it takes its full size.
     uint64_t bytes(uint64_t num_elements) const {
       return (num_elements + elements_per_group - 1) / elements_per_group * bytes_per_group;
     }
@@ -47,23 +50,28 @@ struct StateFileHeader {
   };
   DType weight_type = DType::F32;
   std::vector<Plane> planes;
-  std::vector<Parameter> parameters;        ///< in order of first use
-  std::map<std::string, uint64_t> numbers;  ///< of the run, by name
+  std::vector<Parameter> parameters;  ///< in order of first use
+  /// What the run must remember besides the planes, by name: the number of updates, for example.
+  std::map<std::string, uint64_t> numbers;
   bool operator==(const StateFileHeader&) const = default;
 };
 
-/// The offsets of the planes in a file with this header.
+/// Where the planes are in a file with this header. Parameters and planes have the indices that
+/// they have in the header. Offsets count bytes from the beginning of the file. Immutable; another
+/// index throws LogicError.
 class StateFilePlaces {
  public:
   explicit StateFilePlaces(const StateFileHeader& header);
-  /// The same for a header that takes `header_bytes` in the file.
+  /// For a file whose JSON has `header_bytes`. A reader needs this, because the JSON in a file may
+  /// be formatted differently.
   StateFilePlaces(const StateFileHeader& header, uint64_t header_bytes);
 
   /// The offset of the first byte and the number of bytes of a plane of a parameter.
   uint64_t offset(size_t parameter, size_t plane) const { return at(parameter, plane).offset; }
   uint64_t bytes(size_t parameter, size_t plane) const { return at(parameter, plane).bytes; }
-  /// The index of the first piece of a plane in the table.
+  /// The index in the table of the first file piece of a plane.
   uint64_t first_piece(size_t parameter, size_t plane) const { return at(parameter, plane).piece; }
+  /// The number of file pieces, which is the number of entries of the table.
   uint64_t num_pieces() const { return num_pieces_; }
   uint64_t table_offset() const { return table_offset_; }
   uint64_t file_bytes() const { return file_bytes_; }
@@ -81,7 +89,7 @@ class StateFilePlaces {
   uint64_t file_bytes_ = 0;
 };
 
-class PassingPlane;
+class PassingPlane;  // the position in a plane that is being read or written
 
 class StateFileWriter {
  public:
@@ -89,10 +97,12 @@ class StateFileWriter {
   StateFileWriter(const std::string& path, const StateFileHeader& header);
   ~StateFileWriter();
 
-  /// Writes the next bytes of a plane of a parameter, from its first byte to its last. Planes may
-  /// come in any order, but each is written to its end before the next.
+  /// Writes the next bytes of a plane of a parameter. The first call for a plane begins at its
+  /// first byte. REQUIRES: each plane is written once, and to its end before the first call for
+  /// another plane; the order of the planes is free.
   void write(size_t parameter, size_t plane, std::span<const std::byte> bytes);
-  /// Syncs the file and renames it to its final name. REQUIRES: every plane was written to its end.
+  /// Syncs the file and renames it to its final name. REQUIRES: every plane was written to its end;
+  /// called once.
   void finish();
 
  private:
@@ -106,7 +116,7 @@ class StateFileWriter {
 
 class StateFileReader {
  public:
-  /// Reads and checks the file except for the planes.
+  /// Reads and checks the header and the table. Reads no plane.
   explicit StateFileReader(const std::string& path);
   ~StateFileReader();
   StateFileReader(const StateFileReader&) = delete;
@@ -114,8 +124,10 @@ class StateFileReader {
 
   const std::string& path() const { return file_.path(); }
   const StateFileHeader& header() const { return header_; }
-  /// Reads the next bytes of a plane of a parameter. A call for another plane, or after an error,
-  /// begins at the first byte of the plane. The checksum is checked at the end of each piece.
+  /// Reads the next bytes of a plane of a parameter. A call begins at the first byte of the plane
+  /// if the call before it read another plane, read the plane to its end, or threw an error. Checks
+  /// a checksum when the last byte of a file piece is read, and throws FormatError if it is wrong.
+  /// So the bytes that earlier calls have read are correct only when their file piece is complete.
   void read(size_t parameter, size_t plane, std::span<std::byte> into);
 
  private:

@@ -11,18 +11,11 @@
 #include "model_zoo/bert.h"
 #include "model_zoo/gpt2.h"
 #include "model_zoo/llama.h"
+#include "model_zoo/transformer.h"
 
 namespace ebb {
 
 using ModelConfig = std::variant<Gpt2Config, LlamaConfig, BertConfig>;
-
-/// The shape of a micro-batch.
-struct MicroBatchShape {
-  int64_t batch_size = 1;
-  int64_t length = 1;
-  bool packed = false;       ///< rows hold several documents: there is an input document_starts
-  int64_t cache_length = 0;  ///< for generation: positions in the cache of keys and values
-};
 
 /// Throws ConfigError under the same conditions as the constructor of the architecture.
 std::unique_ptr<const Model> create_model(const ModelConfig& config, const MicroBatchShape& shape,

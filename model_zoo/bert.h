@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "autograd/model.h"
+#include "model_zoo/transformer.h"
 
 namespace ebb {
 
@@ -38,41 +40,33 @@ class Bert : public Model {
 
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override;
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override;
-  /// The output (B, T, C) of the transform of the head. Logits are this output times the word
-  /// embedding plus a bias.
-  Variable hidden(Tape& tape, std::span<const Tensor> inputs) const;
+  Variable begin(Tape& tape, std::span<const Tensor> inputs) const override;
+  uint32_t num_layers() const override { return static_cast<uint32_t>(layers_.size()); }
+  Variable layer(Tape& tape, std::span<const Tensor> inputs, uint32_t i, Variable x) const override;
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override;
+  /// The output (B, T, C) of the transform of the head, from the value x after the last layer.
+  /// Logits are this output times the word embedding plus a bias.
+  Variable head_input(Tape& tape, Variable x) const;
   ParameterId head_weight() const { return word_embedding_; }
   ParameterId head_bias() const { return head_bias_; }
   const BertConfig& config() const { return config_; }
 
  private:
-  struct Norm {
-    ParameterId weight, bias;
-  };
-  struct Projection {
-    ParameterId weight, bias;
-  };
   struct Layer {
-    Projection qkv, attention_output;
-    Norm attention_norm;
-    Projection up, down;
-    Norm output_norm;
+    WeightAndBias qkv, attention_output, attention_norm, up, down, output_norm;
     uint32_t first_dropout;  ///< of three: attention weights and both results
   };
-  Variable run_layer(Tape& tape, const Layer& layer, std::byte* document_starts, Variable x) const;
-  void declare();
+  Layer declare_layer(int64_t index);
+  WeightAndBias projection(const std::string& name, int64_t rows, int64_t columns);
+  WeightAndBias norm(const std::string& name);
 
   BertConfig config_;
-  int64_t micro_batch_size_;
-  int64_t length_;
+  MicroBatchShape shape_;
   DType dtype_;
   Parameters parameters_;
   ParameterId word_embedding_ = 0, position_embedding_ = 0, type_embedding_ = 0;
-  Norm embedding_norm_ = {};
+  WeightAndBias embedding_norm_, transform_, transform_norm_;
   std::vector<Layer> layers_;
-  Projection transform_ = {};
-  Norm transform_norm_ = {};
   ParameterId head_bias_ = 0;
 };
 

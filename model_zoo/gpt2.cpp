@@ -4,23 +4,25 @@
 
 #include <cmath>
 
-#include "autograd/primitives.h"
 #include "model_zoo/sizes.h"
 
 namespace ebb {
 namespace {
 
-void check(const Gpt2Config& config, int64_t micro_batch_size, int64_t length) {
-  check_positive("the vocabulary", config.vocabulary);
-  check_positive("the number of positions", config.max_positions);
-  check_positive("the number of channels", config.channels);
-  check_positive("the number of layers", config.num_layers);
-  check_positive("the number of heads", config.num_heads);
-  check_positive("the number of channels inside the MLP", config.inner_channels());
-  check_positive("the micro-batch size", micro_batch_size);
+constexpr float kDeviation = 0.02f;
+
+void check(const Gpt2Config& config, const MicroBatchShape& shape) {
+  check_all_positive({{"the vocabulary", config.vocabulary},
+                      {"the number of positions", config.max_positions},
+                      {"the number of channels", config.channels},
+                      {"the number of layers", config.num_layers},
+                      {"the number of heads", config.num_heads},
+                      {"the number of channels inside the MLP", config.inner_channels()},
+                      {"the micro-batch size", shape.batch_size}});
   check_model_size(config.num_layers, num_parameters(config));
   check_divides("heads", config.num_heads, "channels", config.channels);
-  check_length(length, config.max_positions);
+  check_length(shape.length, config.max_positions);
+  check_cache_length(shape.cache_length, shape.packed, config.max_positions);
 }
 
 }  // namespace
@@ -37,114 +39,72 @@ double training_flops(const Gpt2Config& c, uint64_t tokens, int64_t length) {
   // the head.
   const double matrices =
       static_cast<double>(num_parameters(c)) - static_cast<double>(c.max_positions * c.channels);
-  const double attention =
-      2.0 * static_cast<double>(c.num_layers * c.channels) * static_cast<double>(length);
-  return 6 * (matrices + attention) * static_cast<double>(tokens);
+  return transformer_flops(matrices, c.num_layers, c.channels, length, tokens);
 }
 
 Gpt2::Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, DType dtype,
            bool packed, int64_t cache_length)
-    : config_(config),
-      micro_batch_size_(micro_batch_size),
-      length_(length),
-      dtype_(dtype),
-      packed_(packed),
-      cache_length_(cache_length) {
-  check(config, micro_batch_size, length);
-  check_cache_length(cache_length, packed, config.max_positions);
-  declare();
+    : config_(config), shape_{micro_batch_size, length, packed, cache_length}, dtype_(dtype) {
+  check(config_, shape_);
+  const int64_t c = config_.channels;
+  const Init normal = Init::normal(kDeviation);
+  wte_ = parameters_.add("wte.weight", {config_.vocabulary, c}, normal);
+  wpe_ = parameters_.add("wpe.weight", {config_.max_positions, c}, normal);
+  for (int64_t i = 0; i < config_.num_layers; ++i) layers_.push_back(declare_layer(i));
+  final_norm_ = declare_norm(parameters_, "ln_f", c);
 }
 
 /// The initialisation is that of GPT-2: N(0, 0.02), scaled by 1 / sqrt(2 layers) for the two
 /// projections into the residual stream.
-void Gpt2::declare() {
+Gpt2::Layer Gpt2::declare_layer(int64_t index) {
   const int64_t c = config_.channels, inner = config_.inner_channels();
-  const Init normal = Init::normal(0.02f);
-  const Init residual =
-      Init::normal(0.02f / std::sqrt(2.0f * static_cast<float>(config_.num_layers)));
-  wte_ = parameters_.add("wte.weight", {config_.vocabulary, c}, normal);
-  wpe_ = parameters_.add("wpe.weight", {config_.max_positions, c}, normal);
-  for (int64_t i = 0; i < config_.num_layers; ++i) {
-    const auto add = [&](std::string_view name, Shape shape, Init init) {
-      return parameters_.add(fmt::format("h.{}.{}", i, name), shape, init);
-    };
-    Layer layer{};
-    layer.norm1_weight = add("ln_1.weight", {c}, Init::ones());
-    layer.norm1_bias = add("ln_1.bias", {c}, Init::zeros());
-    layer.qkv_weight = add("attn.c_attn.weight", {3 * c, c}, normal);
-    layer.qkv_bias = add("attn.c_attn.bias", {3 * c}, Init::zeros());
-    layer.projection_weight = add("attn.c_proj.weight", {c, c}, residual);
-    layer.projection_bias = add("attn.c_proj.bias", {c}, Init::zeros());
-    layer.norm2_weight = add("ln_2.weight", {c}, Init::ones());
-    layer.norm2_bias = add("ln_2.bias", {c}, Init::zeros());
-    layer.up_weight = add("mlp.c_fc.weight", {inner, c}, normal);
-    layer.up_bias = add("mlp.c_fc.bias", {inner}, Init::zeros());
-    layer.down_weight = add("mlp.c_proj.weight", {c, inner}, residual);
-    layer.down_bias = add("mlp.c_proj.bias", {c}, Init::zeros());
-    layer.first_dropout = 1 + 3 * static_cast<uint32_t>(i);  // 0: the embeddings
-    layers_.push_back(layer);
-  }
-  final_norm_weight_ = parameters_.add("ln_f.weight", {c}, Init::ones());
-  final_norm_bias_ = parameters_.add("ln_f.bias", {c}, Init::zeros());
+  const float residual = kDeviation / std::sqrt(2.0f * static_cast<float>(config_.num_layers));
+  const std::string prefix = fmt::format("h.{}.", index);
+  const auto projection = [&](const char* name, int64_t rows, int64_t columns, float deviation) {
+    return declare_projection(parameters_, prefix + name, rows, columns, deviation);
+  };
+  return {.norm1 = declare_norm(parameters_, prefix + "ln_1", c),
+          .qkv = projection("attn.c_attn", 3 * c, c, kDeviation),
+          .projection = projection("attn.c_proj", c, c, residual),
+          .norm2 = declare_norm(parameters_, prefix + "ln_2", c),
+          .up = projection("mlp.c_fc", inner, c, kDeviation),
+          .down = projection("mlp.c_proj", c, inner, residual),
+          .first_dropout = 1 + 3 * static_cast<uint32_t>(index)};  // 0: the embeddings
 }
 
 std::vector<InputSpec> Gpt2::inputs() const {
-  const Shape shape{micro_batch_size_, length_};
-  std::vector<InputSpec> specs = {{"tokens", shape, DType::I32},
-                                  {"positions", shape, DType::I32},
-                                  {"targets", shape, DType::I32}};
-  if (packed_) specs.push_back({"document_starts", shape, DType::I32});
-  if (cache_length_ > 0) {
-    const Shape cache{config_.num_layers, micro_batch_size_, cache_length_, 2 * config_.channels};
-    specs.push_back({"cache", cache, dtype_, true});
-  }
-  return specs;
+  return decoder_inputs(shape_, dtype_, config_.num_layers, 2 * config_.channels);
 }
 
-Variable Gpt2::attend(Tape& tape, const Layer& layer, const Shared& shared, Variable qkv) const {
-  const Shape tokens{micro_batch_size_, length_};
-  AttentionShape shape{.num_heads = config_.num_heads};
-  if (shared.cache != nullptr) {
-    const Shape cache{micro_batch_size_, cache_length_, 2 * config_.channels};
-    return attention(tape, qkv, shape, {shared.cache, dtype_, cache},
-                     {shared.positions, DType::I32, tokens});
-  }
-  shape.dropout = tape.dropout_at(layer.first_dropout, micro_batch_size_);
-  shape.document_starts = {shared.document_starts, DType::I32, tokens};
-  return attention(tape, qkv, shape);
+Variable Gpt2::begin(Tape& tape, std::span<const Tensor> inputs) const {
+  const Variable x = embedding(tape, inputs[0], inputs[1], wte_, wpe_, config_.channels, dtype_);
+  return dropout(tape, x, 0);
 }
 
-Variable Gpt2::run_layer(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const {
+Variable Gpt2::layer(Tape& tape, std::span<const Tensor> inputs, uint32_t i, Variable x) const {
+  const Layer& layer = layers_[i];
   const float epsilon = config_.layer_norm_epsilon;
-  Variable a = layer_norm(tape, x, layer.norm1_weight, layer.norm1_bias, epsilon);
-  a = linear(tape, a, layer.qkv_weight, layer.qkv_bias);  // (B, T, 3C)
-  a = attend(tape, layer, shared, a);
-  a = linear(tape, a, layer.projection_weight, layer.projection_bias);
+  Variable a = layer_norm(tape, x, layer.norm1, epsilon);
+  a = linear(tape, a, layer.qkv);  // (B, T, 3C)
+  a = decoder_attention(tape, inputs, shape_, i, a, {.num_heads = config_.num_heads},
+                        layer.first_dropout);
+  a = linear(tape, a, layer.projection);
   a = dropout(tape, a, layer.first_dropout + 1);
   x = add(tape, x, a);
-  Variable m = layer_norm(tape, x, layer.norm2_weight, layer.norm2_bias, epsilon);
-  const Activated inner = linear_activation(tape, m, layer.up_weight, layer.up_bias,
+  Variable m = layer_norm(tape, x, layer.norm2, epsilon);
+  const Activated inner = linear_activation(tape, m, layer.up.weight, layer.up.bias,
                                             Activation::GeluTanh);  // (B, T, inner)
-  m = activation_linear(tape, inner, layer.down_weight, layer.down_bias);
+  m = activation_linear(tape, inner, layer.down.weight, layer.down.bias);
   m = dropout(tape, m, layer.first_dropout + 2);
   return add(tape, x, m);
 }
 
-Variable Gpt2::hidden(Tape& tape, std::span<const Tensor> inputs) const {
-  Variable x = embedding(tape, inputs[0], inputs[1], wte_, wpe_, config_.channels, dtype_);
-  x = dropout(tape, x, 0);
-  Shared shared{packed_ ? inputs[3].data : nullptr, inputs[1].data,
-                cache_length_ > 0 ? inputs[3].data : nullptr};
-  for (const Layer& layer : layers_) {
-    tape.next_layer(
-        [this, &layer, shared](Tape& t, Variable v) { return run_layer(t, layer, shared, v); }, x);
-    if (shared.cache != nullptr) shared.cache += inputs[3].bytes() / layers_.size();
-  }
-  return layer_norm(tape, x, final_norm_weight_, final_norm_bias_, config_.layer_norm_epsilon);
+Variable Gpt2::head_input(Tape& tape, Variable x) const {
+  return layer_norm(tape, x, final_norm_, config_.layer_norm_epsilon);
 }
 
-void Gpt2::forward(Tape& tape, std::span<const Tensor> inputs) const {
-  classifier_cross_entropy(tape, hidden(tape, inputs), wte_, config_.vocabulary, inputs[2]);
+void Gpt2::end(Tape& tape, std::span<const Tensor> inputs, Variable x) const {
+  classifier_cross_entropy(tape, head_input(tape, x), wte_, config_.vocabulary, inputs[2]);
 }
 
 }  // namespace ebb

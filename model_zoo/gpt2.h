@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "autograd/model.h"
+#include "model_zoo/transformer.h"
 
 namespace ebb {
 
@@ -43,37 +44,29 @@ class Gpt2 : public Model {
 
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override;
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override;
-  /// The output (B, T, C) of the last norm. head_weight() is the matrix (V, C) that maps this
-  /// output to logits.
-  Variable hidden(Tape& tape, std::span<const Tensor> inputs) const;
+  Variable begin(Tape& tape, std::span<const Tensor> inputs) const override;
+  uint32_t num_layers() const override { return static_cast<uint32_t>(layers_.size()); }
+  Variable layer(Tape& tape, std::span<const Tensor> inputs, uint32_t i, Variable x) const override;
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override;
+  /// The output (B, T, C) of the last norm, from the value x after the last layer. head_weight() is
+  /// the matrix (V, C) that maps this output to logits.
+  Variable head_input(Tape& tape, Variable x) const;
   ParameterId head_weight() const { return wte_; }
   const Gpt2Config& config() const { return config_; }
 
  private:
   struct Layer {
-    ParameterId norm1_weight, norm1_bias, qkv_weight, qkv_bias, projection_weight, projection_bias;
-    ParameterId norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;
+    WeightAndBias norm1, qkv, projection, norm2, up, down;
     uint32_t first_dropout;  ///< of three: attention weights and both results
   };
-  /// The other inputs of a layer. They are addresses, so that they fit the closure of a layer.
-  struct Shared {
-    std::byte* document_starts;
-    std::byte* positions;
-    std::byte* cache;  ///< of the layer; null: none
-  };
-  Variable run_layer(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const;
-  Variable attend(Tape& tape, const Layer& layer, const Shared& shared, Variable qkv) const;
-  void declare();
+  Layer declare_layer(int64_t index);
 
   Gpt2Config config_;
-  int64_t micro_batch_size_;
-  int64_t length_;
+  MicroBatchShape shape_;
   DType dtype_;
-  bool packed_;
-  int64_t cache_length_;
   Parameters parameters_;
-  ParameterId wte_ = 0, wpe_ = 0, final_norm_weight_ = 0, final_norm_bias_ = 0;
+  ParameterId wte_ = 0, wpe_ = 0;
+  WeightAndBias final_norm_;
   std::vector<Layer> layers_;
 };
 

@@ -12,6 +12,7 @@
 
 #include "autograd/model.h"
 #include "model_zoo/rotary.h"
+#include "model_zoo/transformer.h"
 
 namespace ebb {
 
@@ -57,10 +58,13 @@ class Llama : public Model {
 
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override;
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override;
-  /// The output (B, T, C) of the last norm. head_weight() is the matrix (V, C) that maps this
-  /// output to logits.
-  Variable hidden(Tape& tape, std::span<const Tensor> inputs) const;
+  Variable begin(Tape& tape, std::span<const Tensor> inputs) const override;
+  uint32_t num_layers() const override { return static_cast<uint32_t>(layers_.size()); }
+  Variable layer(Tape& tape, std::span<const Tensor> inputs, uint32_t i, Variable x) const override;
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override;
+  /// The output (B, T, C) of the last norm, from the value x after the last layer. head_weight() is
+  /// the matrix (V, C) that maps this output to logits.
+  Variable head_input(Tape& tape, Variable x) const;
   ParameterId head_weight() const { return head_; }
   const LlamaConfig& config() const { return config_; }
 
@@ -68,25 +72,13 @@ class Llama : public Model {
   struct Layer {
     ParameterId input_norm, qkv, output, mlp_norm, gate_up, down;
     std::optional<ParameterId> qkv_bias, output_bias, gate_up_bias, down_bias, q_norm, k_norm;
-    uint32_t dropout;  ///< of the attention weights; this family has no other dropout
   };
-  /// The inputs that all layers share. They are addresses, so that they fit the closure of a layer.
-  struct Shared {
-    std::byte* rotary_table;
-    std::byte* document_starts;
-    std::byte* positions;
-    std::byte* cache;  ///< of the layer; null: none
-  };
-  Variable run_layer(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const;
-  Variable attend(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const;
+  Variable attend(Tape& tape, std::span<const Tensor> inputs, uint32_t i, Variable x) const;
   Layer declare_layer(int64_t index);
 
   LlamaConfig config_;
-  int64_t micro_batch_size_;
-  int64_t length_;
+  MicroBatchShape shape_;
   DType dtype_;
-  bool packed_;
-  int64_t cache_length_;
   std::vector<double> frequencies_;
   Parameters parameters_;
   ParameterId embedding_ = 0, final_norm_ = 0, head_ = 0;

@@ -30,8 +30,7 @@ std::vector<InputSpec> Mlp::inputs() const {
           {"labels", {micro_batch_size_}, DType::I32}};
 }
 
-void Mlp::forward(Tape& tape, std::span<const Tensor> inputs) const {
-  Variable x{.value = inputs[0]};
+void Mlp::end(Tape& tape, std::span<const Tensor> inputs, Variable x) const {
   for (size_t i = 0; i < layers_.size(); ++i) {
     x = linear(tape, x, layers_[i].weight, layers_[i].bias);
     if (i + 1 < layers_.size()) x = activation(tape, x, Activation::Relu);

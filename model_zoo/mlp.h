@@ -17,7 +17,7 @@ class Mlp : public Model {
 
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override;
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override;
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override;
 
  private:
   struct Layer {

@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "device/errors.h"
 
@@ -56,6 +58,10 @@ inline void check_model_size(int64_t num_layers, uint64_t num_parameters) {
 
 inline void check_positive(std::string_view what, int64_t value) {
   if (value <= 0) throw ConfigError(fmt::format("{} is {}: it must be at least 1", what, value));
+}
+
+inline void check_all_positive(std::initializer_list<std::pair<std::string_view, int64_t>> sizes) {
+  for (const auto& [what, value] : sizes) check_positive(what, value);
 }
 
 inline void check_at_most(std::string_view what, int64_t value, int64_t most) {

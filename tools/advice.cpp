@@ -119,10 +119,7 @@ Alternatives other_budgets(const RunFlags& requested, const DeviceOptions& devic
   unlimited.options.device_memory.reset();
   unlimited.options.host_memory.reset();
   const std::optional<size_t> free_bytes = budgets_of(unlimited.options, device).device_memory;
-  const PreparedInference p =
-      plan(unlimited, {.num_threads = static_cast<int>(requested.options.threads),
-                       .device = device.kind,
-                       .pinned_memory = device.pinned_bytes});
+  const PreparedInference p = plan(unlimited, {.device = device.profile});
   if (free_bytes && *free_bytes < p.smallest_device_bytes) return {};
   const size_t host_bytes = p.ledger.total(Tier::Host);
   const std::string device_text = "--device-memory " + flag_size(p.smallest_device_bytes);
@@ -166,9 +163,10 @@ std::vector<Alternatives> more_device_memory(const TrainOptions& requested,
 std::vector<PlannedChange> changes_that_fit(const TrainOptions& options,
                                             const PlanContext& context) {
   RunFlags flags{.options = options};
-  if (!flags.options.attention) flags.options.attention = context.attention;
+  if (!flags.options.attention) flags.options.attention = context.device.attention;
   const Goal goal = fits_device(options, context) ? Goal::FitHost : Goal::FitDevice;
-  std::vector<Alternatives> kinds = flag_changes(flags, goal, context.device != DeviceKind::Host);
+  std::vector<Alternatives> kinds =
+      flag_changes(flags, goal, context.device.kind != DeviceKind::Host);
   kinds.push_back(other_budgets(options, context));
   std::vector<PlannedChange> changes = first_of_each(kinds, planner_of(context));
   std::ranges::stable_sort(changes, std::ranges::greater{}, &PlannedChange::tokens_per_second);
@@ -205,7 +203,7 @@ std::vector<PlannedChange> inference_changes_that_fit(const RunFlags& requested,
                                                       const DeviceOptions& device,
                                                       const PlanInference& plan) {
   std::vector<Alternatives> kinds =
-      flag_changes(requested, Goal::FitInference, device.kind != DeviceKind::Host);
+      flag_changes(requested, Goal::FitInference, device.profile.kind != DeviceKind::Host);
   kinds.push_back(other_budgets(requested, device, plan));
   return first_of_each(kinds, [&](const FlagChange& change) -> std::optional<PlannedChange> {
     try {
@@ -224,7 +222,7 @@ std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& co
   const auto now = try_step(options, context);
   if (!now || now->chosen().seconds == 0) return std::nullopt;
   std::vector<Alternatives> kinds =
-      flag_changes({.options = options}, Goal::Faster, context.device != DeviceKind::Host);
+      flag_changes({.options = options}, Goal::Faster, context.device.kind != DeviceKind::Host);
   const auto more = more_device_memory(options, context, now->prepared.full_device_bytes);
   // Of changes that are equally good the first wins. Other flags without a price come before more
   // device memory, and flags with a price after it.

@@ -133,7 +133,7 @@ std::optional<std::string> affinity_warning(const WarningFacts& facts) {
 Staging staging_of(const Device& device, const DeviceOptions& options) {
   return {.pinned_bytes = device.pinned_bytes(),
           .staged_bytes = device.staged_bytes(),
-          .limit_bytes = options.pinned_bytes,
+          .limit_bytes = options.profile.pinned_bytes,
           .refused = device.pinning_refused()};
 }
 

@@ -61,7 +61,7 @@ constexpr size_t kLinkBytes = size_t{256} << 20;
 /// The measured rates, or why there are none: another process may use the GPU's memory.
 std::string link_text(int gpu) {
   try {
-    const auto device = create_device({.kind = DeviceKind::Cuda, .cuda_index = gpu});
+    const auto device = create_device({.profile = {.kind = DeviceKind::Cuda}, .cuda_index = gpu});
     const LinkBandwidth link = measure_link(*device, kLinkBytes);
     return fmt::format("{:.1f} GB/s up, {:.1f} GB/s down, both at once {:.1f} GB/s",
                        link.load_bytes_per_s / 1e9, link.store_bytes_per_s / 1e9,

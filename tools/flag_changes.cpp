@@ -16,14 +16,12 @@ namespace {
 /// The schedule flags that fix a value are left to the planner.
 Alternatives left_to_the_planner(RunFlags flags) {
   std::vector<std::string_view> names;
-  const auto leave = [&names](auto& value, auto automatic, std::string_view name) {
-    if (value != automatic) names.push_back(name);
-    value = automatic;
-  };
-  leave(flags.options.micro_batch_order, MicroBatchOrder::Auto, "--micro-batch-order auto");
-  leave(flags.options.recompute, Recompute::Auto, "--recompute auto");
-  leave(flags.options.activations, ActivationPlacement::Auto, "--activations auto");
-  leave(flags.options.update, UpdateOrder::Auto, "--update auto");
+  ScheduleRequest& schedule = flags.options.schedule;
+  if (schedule.micro_batch_order) names.push_back("--micro-batch-order auto");
+  if (schedule.recompute) names.push_back("--recompute auto");
+  if (schedule.activations) names.push_back("--activations auto");
+  if (schedule.update) names.push_back("--update auto");
+  schedule = {};
   if (names.empty()) return {};
   return {{fmt::format("{}", fmt::join(names, " ")), "", flags}};
 }

@@ -62,7 +62,6 @@ std::span<const RateField> rate_fields() { return kFields; }
 
 RatesKey rates_key(const DeviceOptions& options, DType weight_type, DType gradient_type) {
   const MachineInfo here = read_machine();
-  const int threads = options.num_threads > 0 ? options.num_threads : num_usable_cores();
   DeviceOptions plain = options;
   plain.memory_bytes = SIZE_MAX;
   const DeviceInfo info = create_device(plain)->info();
@@ -71,7 +70,7 @@ RatesKey rates_key(const DeviceOptions& options, DType weight_type, DType gradie
           .arithmetic = info.arithmetic,
           .weight_type = weight_type,
           .gradient_type = gradient_type,
-          .num_threads = threads};
+          .num_threads = info.profile.num_threads};
 }
 
 std::string RatesKey::text() const {

@@ -106,10 +106,7 @@ class Measurement {
 
   /// The cost of one call, as the simulator counts it.
   Cost cost_of(const Submit& submit) const {
-    SimDevice sim({.kind = DeviceKind::Sim,
-                   .num_threads = num_threads(),
-                   .attention = device_->info().attention,
-                   .counted_kind = device_->info().kind});
+    SimDevice sim({.profile = device_->info().profile});
     const auto stream = sim.create_stream(StreamKind::Compute);
     submit(sim.kernels(), *stream);
     return sim.take();
@@ -155,8 +152,8 @@ class Measurement {
     return on_host() && wall_s > kDisturbed * on_cores_s ? on_cores_s : wall_s;
   }
 
-  bool on_host() const { return device_->info().kind == DeviceKind::Host; }
-  int num_threads() const { return device_->info().num_threads; }
+  bool on_host() const { return device_->info().profile.kind == DeviceKind::Host; }
+  int num_threads() const { return device_->info().profile.num_threads; }
 
   Rate rate_of(const Submit& submit) {
     const Cost cost = cost_of(submit);
@@ -324,8 +321,8 @@ Machine measure_machine(const DeviceOptions& options, DType weight_type, DType g
   unbounded.emulate_compute.reset();
   unbounded.memory_bytes = SIZE_MAX;
   // More threads than cores compute no faster, but their measurement takes minutes.
-  unbounded.num_threads = std::min(options.num_threads, num_usable_cores());
-  unbounded.pinned_bytes = SIZE_MAX;  // this limit belongs to the run, not to the machine
+  unbounded.profile.num_threads = std::min(options.profile.num_threads, num_usable_cores());
+  unbounded.profile.pinned_bytes = SIZE_MAX;  // this limit belongs to the run, not to the machine
   unbounded.load_bytes_per_s = unbounded.store_bytes_per_s = 0;
   return Measurement(unbounded, weight_type, gradient_type).run();
 }

@@ -32,17 +32,18 @@ std::string compute_line(const Machine& m) {
 }
 
 /// "none", "layer"; "layer of 7" for the first seven layers; "layer of 7, spread".
-std::string recompute_text(const Candidate& c, uint32_t num_layers) {
-  const bool all = c.recomputed_layers == 0 || c.recomputed_layers == num_layers;
-  if (c.recompute == Recompute::None || all) return name_of(c.recompute);
-  return fmt::format("{} of {}{}", name_of(c.recompute), c.recomputed_layers,
-                     c.recomputed_of > 0 ? ", spread" : "");
+std::string recompute_text(const Recompute& recompute, uint32_t num_layers) {
+  const uint32_t num = recomputed_layers(recompute, num_layers);
+  if (recompute.layers_at_once == 0 || num == 0 || num == num_layers) return name_of(recompute);
+  return fmt::format("{} of {}{}", name_of(recompute), num,
+                     recompute.of != kAllLayers ? ", spread" : "");
 }
 
 std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers) {
-  const std::string settings =
-      fmt::format("{} {:<11} {:<19} {:<11} {:<8}", chosen ? '*' : ' ', name_of(c.order),
-                  recompute_text(c, num_layers), name_of(c.activations), name_of(c.update));
+  const Schedule& s = c.schedule;
+  const std::string settings = fmt::format(
+      "{} {:<11} {:<19} {:<11} {:<8}", chosen ? '*' : ' ', name_of(s.micro_batch_order),
+      recompute_text(s.recompute, num_layers), name_of(s.activations), name_of(s.update));
   if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
   return fmt::format("{} {:>10.4f} {:>10.4f} {:<18} {:>12} {:>12}\n", settings, c.seconds,
                      c.bound.seconds, c.bound.bound_by, format_bytes(c.moved_bytes),
@@ -83,20 +84,21 @@ bool home_is_short(const PlannedStep& step) {
   return needed > step.budgets.host_memory.value_or(SIZE_MAX);
 }
 
-Json to_json(const Candidate& c) {
-  Json json = {{"micro_batch_order", name_of(c.order)},
-               {"recompute", name_of(c.recompute)},
-               {"activations", name_of(c.activations)},
-               {"update", name_of(c.update)}};
+Json to_json(const Candidate& c, uint32_t num_layers) {
+  const Schedule& s = c.schedule;
+  Json json = {{"micro_batch_order", name_of(s.micro_batch_order)},
+               {"recompute", name_of(s.recompute)},
+               {"activations", name_of(s.activations)},
+               {"update", name_of(s.update)}};
   if (!c.why_not.empty()) {
     json["why_not"] = c.why_not;
     return json;
   }
-  json["recomputed_layers"] = c.recomputed_layers;
-  json["recomputed_of"] = c.recomputed_of;
-  json["resident_chunks"] = c.resident_chunks;
-  json["device_updates"] = c.device_updates;
-  json["speculated_chunks"] = c.speculated_chunks;
+  json["recomputed_layers"] = recomputed_layers(s.recompute, num_layers);
+  json["recomputed_of"] = s.recompute.of == kAllLayers ? 0 : s.recompute.of;
+  json["resident_chunks"] = s.resident_chunks;
+  json["device_updates"] = s.device_updates;
+  json["speculated_chunks"] = s.speculated_chunks;
   json["predicted_seconds"] = c.seconds;
   json["bound_seconds"] = c.bound.seconds;
   json["bound_by"] = c.bound.bound_by;
@@ -191,7 +193,9 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step) {
                {"full_device_bytes", p.full_device_bytes},
                {"chosen", p.chosen}};
   json["candidates"] = Json::array();
-  for (const Candidate& candidate : p.candidates) json["candidates"].push_back(to_json(candidate));
+  for (const Candidate& candidate : p.candidates) {
+    json["candidates"].push_back(to_json(candidate, p.num_layers));
+  }
   json["memory"] = to_json(p.ledger);
   return json_text(json, 2) + "\n";
 }

@@ -31,7 +31,7 @@ std::optional<AttentionKernels> attention_here(DeviceKind device) {
 
 PlanContext context_on(const PlannedMachine& machine, DeviceKind device,
                        std::optional<AttentionKernels> attention = {}) {
-  PlanContext context{.machine = machine, .device = device, .attention = attention};
+  PlanContext context{.machine = machine, .device = {.kind = device, .attention = attention}};
   if (device == DeviceKind::Host) context.total_memory_bytes = context.machine.host_memory_bytes;
   return context;
 }
@@ -124,13 +124,14 @@ void validate(const PlanRequest& request) {
 
 PlannedMachine this_machine(const DeviceOptions& device) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
-  const bool on_host = device.kind == DeviceKind::Host;
+  const bool on_host = device.profile.kind == DeviceKind::Host;
   const DeviceInfo gpu = on_host ? DeviceInfo{} : whole_device(device);
+  const int threads = device.profile.num_threads;
   return {.name = "this",
           .device = on_host ? read_machine().cpu : gpu.name,
           .device_memory_bytes = on_host ? usable_bytes : gpu.memory_bytes,
           .host_memory_bytes = usable_bytes,
-          .num_threads = device.num_threads > 0 ? device.num_threads : num_usable_cores()};
+          .num_threads = threads > 0 ? threads : num_usable_cores()};
 }
 
 PlannedMachine planned_machine(const PlanRequest& request) {
@@ -144,14 +145,15 @@ PlannedMachine planned_machine(const PlanRequest& request) {
 PlanContext plan_context(const PlanRequest& request, const PlannedMachine& machine) {
   if (request.machine_name != "this") return context_elsewhere(request.options, machine);
   const DeviceOptions device = device_options(request.options);
-  PlanContext context = context_on(machine, device.kind, attention_here(device.kind));
+  PlanContext context =
+      context_on(machine, device.profile.kind, attention_here(device.profile.kind));
   context.is_here = true;
   return context;
 }
 
 PlanContext context_of(const TrainSetup& setup) {
-  PlanContext context =
-      context_on(this_machine(setup.device), setup.device.kind, attention_here(setup.device.kind));
+  const DeviceKind kind = setup.device.profile.kind;
+  PlanContext context = context_on(this_machine(setup.device), kind, attention_here(kind));
   context.machine.rates = setup.rates.machine;
   context.is_here = true;
   context.num_eval_tokens = setup.eval_data ? setup.eval_data->tokens->num_tokens() : 0;
@@ -174,10 +176,11 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context
   step.budgets = {.device_memory = options.device_memory,
                   .host_memory = host_memory(options, context),
                   .total_memory = context.total_memory_bytes,
-                  .num_threads = machine.num_threads,
-                  .device = context.device,
-                  .attention = options.attention ? options.attention : context.attention,
-                  .pinned_memory = options.pinned.value_or(SIZE_MAX)};
+                  .device = context.device};
+  DeviceProfile& device = step.budgets.device;
+  device.num_threads = machine.num_threads;
+  if (options.attention) device.attention = options.attention;
+  device.pinned_bytes = options.pinned.value_or(SIZE_MAX);
   const bool device_is_host = context.total_memory_bytes.has_value();
   if (!device_is_host && !options.device_memory) {
     step.budgets.device_memory = machine.device_memory_bytes;

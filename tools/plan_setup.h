@@ -39,11 +39,10 @@ void validate(const PlanRequest& request);
 /// the model can use, as in training.
 struct PlanContext {
   PlannedMachine machine = {};
-  std::optional<size_t> total_memory_bytes = {};   ///< if the device's memory is host memory
-  DeviceKind device = DeviceKind::Host;            ///< the device that runs the kernels
-  std::optional<AttentionKernels> attention = {};  ///< without --attention; nullopt: unknown
-  bool is_here = false;                            ///< this machine: flags cannot exceed its memory
-  uint64_t num_eval_tokens = 0;                    ///< of the evaluation data; 0: no evaluation
+  std::optional<size_t> total_memory_bytes = {};  ///< if the device's memory is host memory
+  DeviceProfile device = {};                      ///< without --attention and --pinned
+  bool is_here = false;                           ///< this machine: flags cannot exceed its memory
+  uint64_t num_eval_tokens = 0;                   ///< of the evaluation data; 0: no evaluation
 };
 /// This machine with the device, without rates.
 PlannedMachine this_machine(const DeviceOptions& device);

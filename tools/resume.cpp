@@ -141,7 +141,8 @@ void check_end(const std::optional<Resumed>& resumed, const TrainSetup& setup) {
 
 std::string written_by(const TrainSetup& setup) {
   std::string text = fmt::format("ebb {} on ", EBB_VERSION);
-  if (setup.device.kind == DeviceKind::Cuda) return text + "cuda" + attention_text(setup.device);
+  if (setup.device.profile.kind == DeviceKind::Cuda)
+    return text + "cuda" + attention_text(setup.device);
   const Processor processor = this_processor();
   const bool is_bf16 = setup.prepared.options.dtype == DType::BF16;
   return text + fmt::format("host with {} arithmetic, {} {}/{}",

@@ -180,11 +180,11 @@ RunConfig resolved_config(RunConfig config, const TrainOptions& options, const T
   set(config, "order", options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
   set(config, "dtype", std::string(name_of(trainer.dtype)));
   set(config, "gradient-dtype", std::string(name_of(setup.prepared.layout->gradient_type())));
-  if (setup.device.kind == DeviceKind::Host && trainer.dtype == DType::BF16) {
+  if (setup.device.profile.kind == DeviceKind::Host && trainer.dtype == DType::BF16) {
     set(config, "arithmetic", std::string(name_of(*setup.device.arithmetic)));
   }
-  if (setup.device.kind == DeviceKind::Cuda && trainer.dtype != DType::F32) {
-    const bool is_ours = setup.device.attention == AttentionKernels::Ebb;
+  if (setup.device.profile.kind == DeviceKind::Cuda && trainer.dtype != DType::F32) {
+    const bool is_ours = setup.device.profile.attention == AttentionKernels::Ebb;
     set(config, "attention", is_ours ? "ebb" : "cudnn");
   }
   if (!options.save.empty()) set(config, "save", options.save);

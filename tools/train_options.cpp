@@ -32,22 +32,23 @@ constexpr Choice<std::optional<Arithmetic>> kArithmetics[] = {
     {"auto", std::nullopt}, {"fp32", Arithmetic::Fp32}, {"bf16-dot", Arithmetic::Bf16Dot}};
 constexpr Choice<std::optional<AttentionKernels>> kAttentions[] = {
     {"auto", std::nullopt}, {"ebb", AttentionKernels::Ebb}, {"cudnn", AttentionKernels::Cudnn}};
-constexpr Choice<UpdateOrder> kUpdates[] = {{"auto", UpdateOrder::Auto},
-                                            {"overlap", UpdateOrder::Overlap},
-                                            {"speculate", UpdateOrder::Speculate},
-                                            {"wait", UpdateOrder::Wait}};
-constexpr Choice<MicroBatchOrder> kMicroBatchOrders[] = {
+constexpr Choice<std::optional<UpdateOrder>> kUpdates[] = {{"auto", std::nullopt},
+                                                           {"overlap", UpdateOrder::Overlap},
+                                                           {"speculate", UpdateOrder::Speculate},
+                                                           {"wait", UpdateOrder::Wait}};
+constexpr Choice<std::optional<MicroBatchOrder>> kMicroBatchOrders[] = {
     {"horizontal", MicroBatchOrder::Horizontal},
     {"vertical", MicroBatchOrder::Vertical},
-    {"auto", MicroBatchOrder::Auto}};
-constexpr Choice<Recompute> kRecompute[] = {{"none", Recompute::None},
-                                            {"layer", Recompute::Layer},
-                                            {"block", Recompute::Layer},
-                                            {"sqrt", Recompute::Sqrt},
-                                            {"auto", Recompute::Auto}};
-constexpr Choice<ActivationPlacement> kActivations[] = {{"device", ActivationPlacement::Device},
-                                                        {"offload", ActivationPlacement::Offload},
-                                                        {"auto", ActivationPlacement::Auto}};
+    {"auto", std::nullopt}};
+constexpr Choice<std::optional<RecomputeRequest>> kRecompute[] = {{"none", kRecomputeNone},
+                                                                  {"layer", kRecomputeEach},
+                                                                  {"block", kRecomputeEach},
+                                                                  {"sqrt", SquareRootOfLayers{}},
+                                                                  {"auto", std::nullopt}};
+constexpr Choice<std::optional<ActivationPlacement>> kActivations[] = {
+    {"device", ActivationPlacement::Device},
+    {"offload", ActivationPlacement::Offload},
+    {"auto", std::nullopt}};
 
 constexpr uint64_t kMaxLayers = 1'000'000;
 
@@ -91,11 +92,15 @@ Setter choice(Target& target, const Choice<T> (&choices)[N]) {
 }
 
 /// A name, or the number of layers that are recomputed at once.
-Setter recompute(Recompute& target) {
+Setter recompute(std::optional<RecomputeRequest>& target) {
   return [&target](std::string_view flag, std::string_view text) {
     const bool is_number = !text.empty() && text.front() >= '0' && text.front() <= '9';
-    target = is_number ? static_cast<Recompute>(whole_value(flag, text, 1, kMaxLayers))
-                       : choice_value<Recompute>(flag, text, kRecompute);
+    if (is_number) {
+      const uint64_t layers = whole_value(flag, text, 1, kMaxLayers);
+      target = Recompute{.layers_at_once = static_cast<uint32_t>(layers)};
+    } else {
+      target = choice_value<std::optional<RecomputeRequest>>(flag, text, kRecompute);
+    }
   };
 }
 
@@ -217,7 +222,8 @@ void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
   group.add("--warmup-ratio", "R", "warmup steps as a share of all steps",
             real(o.warmup_ratio, kRatio));
   group.add("--lr-schedule", "constant|linear|cosine [cosine]",
-            "how the learning rate changes from --lr to --min-lr", choice(o.schedule, kSchedules));
+            "how the learning rate changes from --lr to --min-lr",
+            choice(o.lr_schedule, kSchedules));
   group.add("--weight-decay", "X [0.1; loaded weights: 0]",
             "weight decay of tensors with two or more dimensions",
             real(o.weight_decay, kNotNegative));
@@ -266,25 +272,25 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
       "--recompute", "none|layer|sqrt|N|auto [auto]",
       "drop the activations inside layers and compute them again in the backward, N layers at "
       "once",
-      recompute(o.recompute));
+      recompute(o.schedule.recompute));
   group.add_flag("--gradient-checkpointing", "the same as --recompute layer",
-                 [&o] { o.recompute = Recompute::Layer; });
+                 [&o] { o.schedule.recompute = kRecomputeEach; });
   group.add(
       "--activations", "device|offload|auto [auto]",
       "keep activations on the device until the backward, or in host memory; auto = the faster by "
       "prediction",
-      choice(o.activations, kActivations));
+      choice(o.schedule.activations, kActivations));
   group.add(
       "--micro-batch-order", "horizontal|vertical|auto [auto]",
       "the micro-batches of a step run one after the other through the whole model, or all of them "
       "layer by layer; auto = the faster order",
-      choice(o.micro_batch_order, kMicroBatchOrders));
+      choice(o.schedule.micro_batch_order, kMicroBatchOrders));
   group.add(
       "--update", "overlap|wait|speculate|auto [auto]",
       "overlap: updates run during the backward or the next forward; wait: they end before the "
       "step ends; speculate: some run before the gradient norm is known, and are undone if the "
       "gradient is clipped; auto = the fastest",
-      choice(o.update, kUpdates));
+      choice(o.schedule.update, kUpdates));
   group.add("--emulate-compute,--pretend", "FLOP/s[,SIZE/s]",
             "host only: kernels sleep for their predicted time at this rate of arithmetic[,of "
             "memory] instead of computing; there are no losses",

@@ -50,7 +50,7 @@ struct TrainOptions {
   std::optional<double> min_learning_rate;
   std::optional<uint64_t> warmup_steps;
   std::optional<double> warmup_ratio;
-  ScheduleShape schedule = ScheduleShape::Cosine;
+  ScheduleShape lr_schedule = ScheduleShape::Cosine;
   std::optional<double> weight_decay;
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -65,10 +65,7 @@ struct TrainOptions {
   std::optional<size_t> host_memory;    ///< bytes
   std::optional<size_t> pinned;         ///< bytes of host memory; the host device pins none
   size_t chunk_size = size_t{64} << 20;
-  Recompute recompute = Recompute::Auto;
-  ActivationPlacement activations = ActivationPlacement::Auto;
-  UpdateOrder update = UpdateOrder::Auto;
-  MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
+  ScheduleRequest schedule;
   LinkRates link;
   std::optional<ComputeRates> emulate_compute;  ///< kernels sleep instead of computing
   uint64_t threads = 0;                         ///< 0: all cores

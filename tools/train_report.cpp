@@ -20,15 +20,17 @@ namespace {
 /// The reason why --device auto chose the host; empty if it did not choose the host.
 std::string why_host(const TrainOptions& options, const TrainSetup& setup) {
   const bool chosen = options.device == DeviceChoice::Auto && !setup.device.emulate_compute;
-  return chosen && setup.device.kind == DeviceKind::Host ? "; no GPU: " + why_no_cuda() : "";
+  return chosen && setup.device.profile.kind == DeviceKind::Host ? "; no GPU: " + why_no_cuda()
+                                                                 : "";
 }
 
 std::string device_line(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const DeviceOptions& d = setup.device;
   std::string kind = "cuda" + attention_text(d);
-  if (d.kind == DeviceKind::Host) {
-    kind = fmt::format("host, {} threads", d.num_threads > 0 ? d.num_threads : num_usable_cores());
+  if (d.profile.kind == DeviceKind::Host) {
+    kind = fmt::format("host, {} threads",
+                       d.profile.num_threads > 0 ? d.profile.num_threads : num_usable_cores());
     if (p.layout->weight_type() == DType::BF16) {
       kind += fmt::format(", {} arithmetic", name_of(*d.arithmetic));
     }
@@ -100,7 +102,7 @@ Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const double update_bytes =
       static_cast<double>(layout.num_model_parameters()) *
       update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
-  const bool shared_cores = setup.device.kind == DeviceKind::Host;
+  const bool shared_cores = setup.device.profile.kind == DeviceKind::Host;
   const bool emulates = setup.device.emulate_compute.has_value();
   // While kernels and updates share the cores, each of them gets half of the time.
   const double shared_s = shared_cores && !emulates ? r.overlap_s / 2 : 0;
@@ -156,7 +158,7 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
   lines.push_back(named("data", data_line(options, setup)));
   if (setup.eval_data) lines.push_back(named("eval", evaluation_line(setup)));
   for (const std::string& notice : setup.notices) lines.push_back(named("", notice));
-  const bool vertical = setup.prepared.options.micro_batch_order == MicroBatchOrder::Vertical;
+  const bool vertical = setup.prepared.schedule.micro_batch_order == MicroBatchOrder::Vertical;
   lines.push_back(named(
       "step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
@@ -197,10 +199,11 @@ std::string tier_text(const Ledger& ledger, Tier tier) {
 std::string plan_text(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const Candidate& c = p.candidates[p.chosen];
+  const Schedule& s = c.schedule;
   std::string text = fmt::format("{}: {} order, recompute {}, activations on {}, updates {}",
-                                 chosen_text(p), name_of(c.order), name_of(c.recompute),
-                                 c.activations == ActivationPlacement::Device ? "device" : "host",
-                                 name_of(c.update));
+                                 chosen_text(p), name_of(s.micro_batch_order), name_of(s.recompute),
+                                 s.activations == ActivationPlacement::Device ? "device" : "host",
+                                 name_of(s.update));
   if (c.seconds > 0) {
     text += fmt::format("; {:.4g} s a step predicted, {:.0f} tok/s, {:.0f} % of the bound by {}",
                         c.seconds, static_cast<double>(setup.shape.num_tokens()) / c.seconds,
@@ -287,7 +290,8 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   }
   if (s.spent.total_s() > 0) fmt::format_to(out, "time: {}\n", format_spent(s.spent));
   size_t planned = setup.prepared.ledger.total(Tier::Host);
-  if (setup.device.kind == DeviceKind::Host) planned += setup.prepared.ledger.total(Tier::Device);
+  if (setup.device.profile.kind == DeviceKind::Host)
+    planned += setup.prepared.ledger.total(Tier::Device);
   const size_t explained = planned + s.rss_before_bytes;
   const size_t rest = s.end.peak_rss_bytes > explained ? s.end.peak_rss_bytes - explained : 0;
   fmt::format_to(out, "peak RSS {}: planned {}, the program {}, unexplained {} ({:.1f} %)\n",

@@ -63,7 +63,7 @@ LearningRate learning_rate(const TrainOptions& options, uint64_t num_steps) {
                           ? static_cast<uint64_t>(std::ceil(ratio * static_cast<double>(num_steps)))
                           : options.warmup_steps.value_or(0),
       .num_steps = num_steps,
-      .shape = options.schedule};
+      .shape = options.lr_schedule};
 }
 
 /// Micro-batches of an evaluation, at most as many as the data fills.
@@ -148,7 +148,7 @@ std::string why_no_cuda() {
   const CudaProbe probe = probe_cuda();
   if (probe.devices.empty()) return with_flags(probe.note);
   try {
-    create_device({.kind = DeviceKind::Cuda, .attention = AttentionKernels::Ebb});
+    create_device({.profile = {.kind = DeviceKind::Cuda, .attention = AttentionKernels::Ebb}});
   } catch (const ConfigError& error) {
     return with_flags(error.what());
   }
@@ -156,7 +156,7 @@ std::string why_no_cuda() {
 }
 
 std::string attention_text(const DeviceOptions& device) {
-  if (device.attention != AttentionKernels::Cudnn) return {};
+  if (device.profile.attention != AttentionKernels::Cudnn) return {};
   return ", attention by " + probe_cuda().attention_library;
 }
 
@@ -182,14 +182,14 @@ std::optional<AttentionKernels> attention_kernels(const TrainOptions& options, D
 
 DeviceOptions device_options(const TrainOptions& options) {
   const DeviceKind kind = device_kind(options);
-  return {.kind = kind,
-          .num_threads = static_cast<int>(options.threads),
+  return {.profile = {.kind = kind,
+                      .num_threads = static_cast<int>(options.threads),
+                      .attention = attention_kernels(options, kind),
+                      .pinned_bytes = options.pinned.value_or(SIZE_MAX)},
           .load_bytes_per_s = options.link.load_bytes_per_s,
           .store_bytes_per_s = options.link.store_bytes_per_s,
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
-          .emulate_compute = options.emulate_compute,
-          .attention = attention_kernels(options, kind),
-          .pinned_bytes = options.pinned.value_or(SIZE_MAX)};
+          .emulate_compute = options.emulate_compute};
 }
 
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
@@ -197,11 +197,8 @@ Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
   Budgets budgets = {
       .device_memory = options.device_memory,
       .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
-      .num_threads = static_cast<int>(options.threads)};
-  budgets.device = device.kind;
-  budgets.attention = device.attention;
-  budgets.pinned_memory = device.pinned_bytes;
-  if (device.kind == DeviceKind::Host) {
+      .device = device.profile};
+  if (device.profile.kind == DeviceKind::Host) {
     budgets.total_memory = usable_bytes;
   } else if (!budgets.device_memory) {
     budgets.device_memory = create_device(device)->info().memory_bytes;  // what is free
@@ -219,12 +216,9 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
   return {.dtype = options.dtype,
           .gradient_dtype = options.gradient_dtype,
           .chunk_bytes = options.chunk_size,
-          .recompute = options.recompute,
-          .activations = options.activations,
-          .micro_batch_order = options.micro_batch_order,
           .gradient_accumulation = static_cast<uint32_t>(shape.num_batches),
           .evaluation_batches = evaluation_batches,
-          .update = options.update,
+          .schedule = options.schedule,
           .adam = {.beta1 = options.beta1,
                    .beta2 = options.beta2,
                    .epsilon = options.epsilon,

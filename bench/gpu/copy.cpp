@@ -155,7 +155,7 @@ void print_pinning(Device& device, bool small) {
 }  // namespace
 
 void measure_copies(const Options& options) {
-  const auto device = create_device({.kind = DeviceKind::Cuda});
+  const auto device = create_device({.profile = {.kind = DeviceKind::Cuda}});
   const double seconds = options.small ? 0.01 : 1.5;
   Adam adam(options.small ? 65536 : int64_t{256} << 20);
   adam.pass();  // touches its pages

@@ -39,7 +39,7 @@ void check_close(float found, double expected, double tolerance, const std::stri
 
 Gpu::Gpu(const Options& options, std::optional<AttentionKernels> attention)
     : small_(options.small),
-      device_(create_device({.kind = DeviceKind::Cuda, .attention = attention})),
+      device_(create_device({.profile = {.kind = DeviceKind::Cuda, .attention = attention}})),
       pattern_(device_->allocate(MemoryKind::Pinned, kPatternBytes, "pattern")),
       begin_(device_->create_event()),
       end_(device_->create_event()),

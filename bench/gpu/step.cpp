@@ -36,7 +36,7 @@ struct Measured {
 Measured train(const Model& model, const Preparation& prepared, const RandomBatches& data,
                int num_steps) {
   const auto device = create_device(
-      {.kind = DeviceKind::Cuda, .memory_bytes = prepared.ledger.total(Tier::Device)});
+      {.profile = {.kind = DeviceKind::Cuda}, .memory_bytes = prepared.ledger.total(Tier::Device)});
   Trainer trainer(model, *device, prepared);
   for (int i = 0; i < 2; ++i) trainer.step(data.batches(), 3e-4);
   std::vector<StepResult> steps;
@@ -79,7 +79,7 @@ void measure(const char* name, const Gpt2Config& config, const Case& c, size_t c
   const Gpt2 model(config, c.batch, c.length, DType::BF16);
   const RandomBatches data(config.vocabulary, c.batch, c.length, c.accumulation);
   const TrainerOptions options{.chunk_bytes = chunk_bytes, .gradient_accumulation = c.accumulation};
-  const Budgets budgets{.device = DeviceKind::Cuda};
+  const Budgets budgets{.device = {.kind = DeviceKind::Cuda}};
   const auto tokens = static_cast<double>(c.batch * c.length * c.accumulation);
   const double flops = training_flops(config, static_cast<uint64_t>(tokens), c.length);
   const Preparation all = prepare(model, options, budgets, machine);
@@ -97,7 +97,8 @@ void measure(const char* name, const Gpt2Config& config, const Case& c, size_t c
   const size_t less = (all.full_blocks - blocks) * chunk_bytes;
   const Preparation quarter =
       prepare(model, options,
-              {.device_memory = all.full_device_bytes - less, .device = DeviceKind::Cuda}, machine);
+              {.device_memory = all.full_device_bytes - less, .device = {.kind = DeviceKind::Cuda}},
+              machine);
   const Measured streamed = train(model, quarter, data, num_steps);
   print("a quarter", quarter, streamed, reached, flops, tokens, peak);
   if (std::bit_cast<uint64_t>(streamed.last_loss) != std::bit_cast<uint64_t>(resident.last_loss) ||
@@ -128,7 +129,7 @@ void measure_steps(const Options& options) {
     return;
   }
   const Machine machine =
-      machine_rates({.kind = DeviceKind::Cuda}, DType::BF16, DType::BF16, {}).machine;
+      machine_rates({.profile = {.kind = DeviceKind::Cuda}}, DType::BF16, DType::BF16, {}).machine;
   fmt::print("link {:.1f} GB/s up, {:.1f} down; AdamW {:.1f} GB/s\n",
              machine.load_bytes_per_s / 1e9, machine.store_bytes_per_s / 1e9,
              machine.update_bytes_per_s / 1e9);

@@ -66,8 +66,8 @@ using namespace cuda;
 void AdamWUpdate::run(const GpuLaunch& gpu) const {
   with_float_type(planes.weight_dtype, [&]<class W>(W) {
     with_float_type(planes.gradient_dtype, [&]<class G>(G) {
-      launch("adamw", gpu.stream, blocks_for(n, kElementThreads * kUpdatesAThread),
-             kElementThreads, 0, update<W, G>, adamw_view<W, G>(planes), n, coefficients);
+      launch("adamw", gpu.stream, blocks_for(n, kElementThreads * kUpdatesAThread), kElementThreads,
+             0, update<W, G>, adamw_view<W, G>(planes), n, coefficients);
     });
   });
 }

@@ -57,7 +57,7 @@ void attention_forward(cudaStream_t stream, const AttentionOperands& f) {
 }
 
 void attention_backward(cudaStream_t stream, const AttentionOperands& f) {
-  with_type(f.dtype, [&](auto zero) {
+  with_float_type(f.dtype, [&](auto zero) {
     launch("attention_backward", stream,
            blocks_for(f.batch * f.num_tokens * f.num_heads, kRowWarps), kRowWarps * kWarp, 0,
            sum_products<decltype(zero)>, f);

@@ -104,7 +104,7 @@ void AttentionCached::run(const GpuLaunch& gpu) const {
   const int64_t columns = 2 * f.num_kv_heads * f.head_size;
   launch("check_positions", gpu.stream, blocks_for(num_tokens, kElementThreads), kElementThreads, 0,
          find_bad_position, f, gpu.data_error);
-  with_type(f.dtype, [&](auto zero) {
+  with_float_type(f.dtype, [&](auto zero) {
     launch("attention_cached", gpu.stream, blocks_for(num_tokens * columns, kElementThreads),
            kElementThreads, 0, append<decltype(zero)>, f);
     launch("attention_cached", gpu.stream, blocks_for(num_tokens * f.num_heads, kWarps),

@@ -151,7 +151,7 @@ namespace ebb {
 using namespace cuda;
 
 void ApplyDropout::run(const GpuLaunch& gpu) const {
-  with_type(x.dtype, [&](auto zero) {
+  with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Drop<T> drop{x.as<T>(), x.num_elements() / x.dim(0), dropout, dropout.kept_factor()};
     launch_for_each("dropout", gpu.stream, drop, x.num_elements());
@@ -159,7 +159,7 @@ void ApplyDropout::run(const GpuLaunch& gpu) const {
 }
 
 void ActivationForward::run(const GpuLaunch& gpu) const {
-  with_type(x.dtype, [&](auto zero) {
+  with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     launch_for_each("activation_forward", gpu.stream, Activate<T>{y.as<T>(), x.as<T>(), activation},
                     x.num_elements());
@@ -167,7 +167,7 @@ void ActivationForward::run(const GpuLaunch& gpu) const {
 }
 
 void ActivationBackward::run(const GpuLaunch& gpu) const {
-  with_type(x.dtype, [&](auto zero) {
+  with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     launch_for_each("activation_backward", gpu.stream,
                     ActivateBackward<T>{dx.as<T>(), dy.as<T>(), x.as<T>(), activation, write},
@@ -176,8 +176,8 @@ void ActivationBackward::run(const GpuLaunch& gpu) const {
 }
 
 void Add::run(const GpuLaunch& gpu) const {
-  with_type(y.dtype, [&](auto y_zero) {
-    with_type(b.dtype, [&](auto b_zero) {
+  with_float_type(y.dtype, [&](auto y_zero) {
+    with_float_type(b.dtype, [&](auto b_zero) {
       using TY = decltype(y_zero);
       using TB = decltype(b_zero);
       launch_for_each("add", gpu.stream, AddElements<TY, TB>{y.as<TY>(), a.as<TY>(), b.as<TB>()},

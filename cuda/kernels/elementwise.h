@@ -34,16 +34,4 @@ void launch_for_each(const char* name, cudaStream_t stream, const Op& op, int64_
          for_each_element<Op>, op, n);
 }
 
-/// Calls f(float{}), f(BF16{}) or f(F16{}). REQUIRES: `type` is F32, BF16 or F16.
-template <class F>
-void with_type(DType type, const F& f) {
-  if (type == DType::F32) {
-    f(float{});
-  } else if (type == DType::BF16) {
-    f(BF16{});
-  } else {
-    f(F16{});
-  }
-}
-
 }  // namespace ebb::cuda

@@ -120,7 +120,7 @@ using namespace cuda;
 void EmbeddingForward::run(const GpuLaunch& gpu) const {
   check_indices(gpu, tokens, wte.rows(), 0, DataError::Token);
   if (wpe) check_indices(gpu, positions, wpe.rows(), 0, DataError::Token);
-  with_type(y.dtype, [&](auto zero) {
+  with_float_type(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Tables<T> tables{wte.as<T>(),          wpe ? wpe.as<T>() : nullptr,
                            tokens.as<int32_t>(), wpe ? positions.as<int32_t>() : nullptr,
@@ -132,7 +132,7 @@ void EmbeddingForward::run(const GpuLaunch& gpu) const {
 
 void EmbeddingBackward::run(const GpuLaunch& gpu) const {
   check_indices(gpu, indices, dtable.rows(), 0, DataError::Token);
-  with_type(dy.dtype, [&](auto zero) {
+  with_float_type(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const int64_t warps_a_row = ceil_div(dy.columns(), kColumnsALane * kWarp);
     launch("embedding_backward", gpu.stream, blocks_for(dtable.rows() * warps_a_row, kRowWarps),

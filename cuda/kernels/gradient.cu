@@ -84,7 +84,7 @@ namespace ebb {
 using namespace cuda;
 
 void RoundGradient::run(const GpuLaunch& gpu) const {
-  with_type(gradient.dtype, [&](auto zero) {
+  with_float_type(gradient.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Finish<T> finish{gradient.as<T>(), sums.as<float>(),
                            more_sums ? more_sums.as<float>() : nullptr};
@@ -98,7 +98,7 @@ void RoundGradient::run(const GpuLaunch& gpu) const {
 }
 
 void SquaredNormPieces::run(const GpuLaunch& gpu) const {
-  with_type(gradient.dtype, [&](auto zero) {
+  with_float_type(gradient.dtype, [&](auto zero) {
     using T = decltype(zero);
     launch_pieces(gpu.stream, AsTheyAre<T>{gradient.as<T>()}, gradient.num_elements(), partials);
   });

@@ -151,7 +151,7 @@ using namespace cuda;
 
 void CrossEntropy::run(const GpuLaunch& gpu) const {
   check_indices(gpu, targets, logits.columns(), kIgnoredLabel, DataError::Target);
-  with_type(logits.dtype, [&](auto zero) {
+  with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Slice all{0, logits.columns(), logits.columns()};
     launch("cross_entropy", gpu.stream, blocks_for(logits.rows(), 1), kThreads,
@@ -162,7 +162,7 @@ void CrossEntropy::run(const GpuLaunch& gpu) const {
 
 void CrossEntropyStatistics::run(const GpuLaunch& gpu) const {
   check_indices(gpu, targets, slice.num_classes, kIgnoredLabel, DataError::Target);
-  with_type(logits.dtype, [&](auto zero) {
+  with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Slice part{slice.first, logits.columns(), slice.num_classes};
     launch("cross_entropy_statistics", gpu.stream, blocks_for(logits.rows(), 1), kThreads,
@@ -173,7 +173,7 @@ void CrossEntropyStatistics::run(const GpuLaunch& gpu) const {
 
 void CrossEntropyGradient::run(const GpuLaunch& gpu) const {
   check_indices(gpu, targets, slice.num_classes, kIgnoredLabel, DataError::Target);
-  with_type(logits.dtype, [&](auto zero) {
+  with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Slice part{slice.first, logits.columns(), slice.num_classes};
     launch("cross_entropy_gradient", gpu.stream, blocks_for(logits.rows(), 1), kThreads, 0,

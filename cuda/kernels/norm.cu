@@ -109,7 +109,7 @@ size_t column_sums_floats(const Tensor& x) {
 
 void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write write,
                  float* partials) {
-  with_type(x.dtype, [&](auto zero) {
+  with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Rows<T> rows{x.rows(), x.columns(), nullptr, nullptr, nullptr, nullptr};
     launch_row_blocks(stream, rows, static_cast<const T*>(x.as<T>()), partials);
@@ -125,7 +125,7 @@ namespace ebb {
 using namespace cuda;
 
 void LayerNormForward::run(const GpuLaunch& gpu) const {
-  with_type(x.dtype, [&](auto zero) {
+  with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Rows<T> rows{x.rows(),  x.columns(),      x.as<T>(),
                        w.as<T>(), mean.as<float>(), rstd.as<float>()};
@@ -140,7 +140,7 @@ size_t LayerNormBackward::workspace_bytes(const GpuLaunch&) const {
 
 void LayerNormBackward::run(const GpuLaunch& gpu) const {
   auto* const partials = gpu.scratch<float>(workspace_bytes(gpu));
-  with_type(x.dtype, [&](auto zero) {
+  with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Rows<T> rows{x.rows(),  x.columns(),      x.as<T>(),
                        w.as<T>(), mean.as<float>(), rstd.as<float>()};

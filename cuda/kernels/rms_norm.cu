@@ -122,7 +122,7 @@ Heads<T> heads_of(const RmsNorm& f) {
 int64_t num_weights(const RmsNorm& f) { return f.wk ? 2 : 1; }
 
 void launch_forward(cudaStream_t stream, const RmsNorm& f, const Tensor& y, float epsilon) {
-  with_type(f.x.dtype, [&](auto zero) {
+  with_float_type(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Heads<T> heads = heads_of<T>(f);
     const int64_t copied = heads.num_columns / heads.width - heads.count();
@@ -140,7 +140,7 @@ size_t workspace_bytes_of(const RmsNorm& f) {
 void launch_backward(const GpuLaunch& gpu, const RmsNorm& f, const RmsNormGradients& g) {
   const cudaStream_t stream = gpu.stream;
   auto* const partials = gpu.scratch<float>(workspace_bytes_of(f));
-  with_type(f.x.dtype, [&](auto zero) {
+  with_float_type(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Heads<T> heads = heads_of<T>(f);
     // The sums are computed first, because dx may have the memory of dy.

@@ -110,7 +110,7 @@ void RotaryTable::run(const GpuLaunch& gpu) const {
 }
 
 void ApplyRotary::run(const GpuLaunch& gpu) const {
-  with_type(x.dtype, [&](auto zero) {
+  with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto half = static_cast<int>(table.columns() / 2);
     const auto pairs = static_cast<int>(num_heads * half);
@@ -122,7 +122,7 @@ void ApplyRotary::run(const GpuLaunch& gpu) const {
 }
 
 void SwigluForward::run(const GpuLaunch& gpu) const {
-  with_type(x.dtype, [&](auto zero) {
+  with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto blocks = static_cast<int>(ceil_div(y.columns(), kElementThreads));
     launch("swiglu_forward", gpu.stream, blocks_for(y.rows() * blocks, 1), kElementThreads, 0,
@@ -131,7 +131,7 @@ void SwigluForward::run(const GpuLaunch& gpu) const {
 }
 
 void SwigluBackward::run(const GpuLaunch& gpu) const {
-  with_type(x.dtype, [&](auto zero) {
+  with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto blocks = static_cast<int>(ceil_div(dy.columns(), kElementThreads));
     launch("swiglu_backward", gpu.stream, blocks_for(dy.rows() * blocks, 1), kElementThreads, 0,

@@ -31,12 +31,12 @@ std::string cpu_name() {
 }
 
 DeviceInfo describe(const DeviceOptions& options) {
-  const int num_threads = options.num_threads > 0 ? options.num_threads : num_usable_cores();
-  return {.kind = DeviceKind::Host,
+  const int requested = options.profile.num_threads;
+  const int num_threads = requested > 0 ? requested : num_usable_cores();
+  return {.profile = {.kind = DeviceKind::Host, .num_threads = num_threads},
           .name = cpu_name() + ", " + std::to_string(num_threads) +
                   (num_threads == 1 ? " thread" : " threads"),
           .memory_bytes = options.memory_bytes,
-          .num_threads = num_threads,
           .load_bytes_per_s = options.load_bytes_per_s,
           .store_bytes_per_s = options.store_bytes_per_s,
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
@@ -54,7 +54,7 @@ HostDevice::HostDevice(const DeviceOptions& options)
       faults_(options.fault),
       load_(options.load_bytes_per_s),
       store_(options.store_bytes_per_s),
-      team_(info_.num_threads),
+      team_(info_.profile.num_threads),
       kernels_(create_host_kernels(team_, workspace_, info_.arithmetic)) {}
 
 HostDevice::~HostDevice() {

@@ -60,8 +60,8 @@ namespace {
 /// for a GPU can still be made.
 std::unique_ptr<Kernels> counting_kernels(const DeviceOptions& options, ThreadTeam& team,
                                           const Workspace& workspace) {
-  if (options.counted_kind == DeviceKind::Cuda) {
-    const auto attention = options.attention.value_or(AttentionKernels::Cudnn);
+  if (options.profile.kind == DeviceKind::Cuda) {
+    const auto attention = options.profile.attention.value_or(AttentionKernels::Cudnn);
     if (auto kernels = create_counting_cuda_kernels(attention)) return kernels;
   }
   return create_host_kernels(team, workspace, Arithmetic::Fp32);
@@ -70,15 +70,15 @@ std::unique_ptr<Kernels> counting_kernels(const DeviceOptions& options, ThreadTe
 }  // namespace
 
 SimDevice::SimDevice(const DeviceOptions& options)
-    : info_{.kind = DeviceKind::Sim,
+    : info_{.profile = {.kind = DeviceKind::Sim,
+                        .num_threads = std::max(1, options.profile.num_threads)},
             .name = "simulated",
             .memory_bytes = options.memory_bytes,
-            .num_threads = std::max(1, options.num_threads),
             .load_bytes_per_s = options.load_bytes_per_s,
             .store_bytes_per_s = options.store_bytes_per_s},
       budget_(options.memory_bytes),
       faults_(options.fault),
-      team_(info_.num_threads),
+      team_(info_.profile.num_threads),
       kernels_(counting_kernels(options, team_, workspace_)),
       next_address_(kFirstAddress) {}
 

@@ -22,7 +22,9 @@ namespace ebb {
 
 class SimDevice final : public Device {
  public:
-  explicit SimDevice(const DeviceOptions& options = {.kind = DeviceKind::Sim});
+  /// Counts the kernels of the device that the profile describes, which differ in their workspace:
+  /// those of the host if its kind is Sim.
+  explicit SimDevice(const DeviceOptions& options = {});
   ~SimDevice() override;
 
   /// Sets the rates of later calls. A call takes the longer of its arithmetic and its memory

@@ -42,12 +42,21 @@ class Classifier : public ebb::Model {
     return {{"points", {kBatch, 2}, ebb::DType::F32}, {"labels", {kBatch}, ebb::DType::I32}};
   }
 
-  void forward(ebb::Tape& tape, std::span<const ebb::Tensor> inputs) const override {
-    ebb::Variable x{.value = inputs[0]};  // an input: no gradient
-    x = ebb::linear(tape, x, in_.weight, in_.bias);
-    for (const Layer& layer : layers_) {
-      tape.next_layer([&layer](ebb::Tape& t, ebb::Variable v) { return run(t, layer, v); }, x);
-    }
+  ebb::Variable begin(ebb::Tape& tape, std::span<const ebb::Tensor> inputs) const override {
+    const ebb::Variable points{.value = inputs[0]};  // an input: no gradient
+    return ebb::linear(tape, points, in_.weight, in_.bias);
+  }
+
+  uint32_t num_layers() const override { return kNumLayers; }
+
+  ebb::Variable layer(ebb::Tape& tape, std::span<const ebb::Tensor>, uint32_t i,
+                      ebb::Variable x) const override {
+    const Layer& layer = layers_[i];
+    const ebb::Variable y = ebb::linear(tape, x, layer.linear.weight, layer.linear.bias);
+    return ebb::add(tape, x, swish(tape, y, layer.slope));
+  }
+
+  void end(ebb::Tape& tape, std::span<const ebb::Tensor> inputs, ebb::Variable x) const override {
     x = ebb::linear(tape, x, out_.weight, out_.bias);
     ebb::cross_entropy(tape, x, inputs[1]);
   }
@@ -60,11 +69,6 @@ class Classifier : public ebb::Model {
     Linear linear;
     ebb::ParameterId slope = 0;
   };
-
-  static ebb::Variable run(ebb::Tape& tape, const Layer& layer, ebb::Variable x) {
-    const ebb::Variable y = ebb::linear(tape, x, layer.linear.weight, layer.linear.bias);
-    return ebb::add(tape, x, swish(tape, y, layer.slope));
-  }
 
   Linear add_linear(const std::string& name, int64_t outputs, int64_t inputs, float deviation) {
     return {parameters_.add(name + ".weight", {outputs, inputs}, ebb::Init::normal(deviation)),
@@ -113,8 +117,9 @@ double loss_of(const ebb::Trainer& trainer, const ebb::MicroBatch& batch, size_t
 
 int train() {
   const Classifier model;
-  const ebb::TrainerOptions options{
-      .dtype = ebb::DType::F32, .chunk_bytes = 256 << 10, .recompute = ebb::Recompute::Layer};
+  const ebb::TrainerOptions options{.dtype = ebb::DType::F32,
+                                    .chunk_bytes = 256 << 10,
+                                    .schedule = {.recompute = ebb::kRecomputeEach}};
   const size_t budget = 8 << 20;
 
   const ebb::Preparation prepared = ebb::prepare(model, options, {.device_memory = budget});

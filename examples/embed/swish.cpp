@@ -58,21 +58,23 @@ ebb::Cost cost_of(ebb::Tensor x, int flops, int passes) {
 ebb::Variable swish(ebb::Tape& tape, ebb::Variable x, ebb::ParameterId slope) {
   tape.begin_call("swish", {{slope}});
   const ebb::Variable y = tape.output(x.value.shape, x.value.dtype);
-  // Tensors are views: the closures copy them, and the memory stays valid until its last reader is
-  // done.
-  tape.stream().submit(cost_of(x.value, 5, 2),
-                       [y = y.value, x = x.value, w = tape.weight(0)] { forward(y, x, w); });
-  tape.end_call([x, y](const ebb::Backward& b) {
-    const ebb::Tensor dy = b.gradient(y);
-    const ebb::Tensor w = b.weight(0);
-    if (x.has_gradient()) {
-      const ebb::GradientTarget dx = b.input_gradient(x);
-      b.stream().submit(cost_of(x.value, 8, 3),
-                        [dx, dy, x = x.value, w] { backward_input(dx, dy, x, w); });
-    }
-    const ebb::GradientTarget dw = b.weight_gradient(0);
-    b.stream().submit(cost_of(x.value, 10, 2),
-                      [dw, dy, x = x.value, w] { backward_slope(dw, dy, x, w); });
-  });
+  // Tensors are views: the closures of the stream copy them, and the memory stays valid until its
+  // last reader is done.
+  tape.end_call(
+      [x, y](const ebb::Forward& f) {
+        f.stream().submit(cost_of(x.value, 5, 2),
+                          [y = f.value(y), x = f.value(x), w = f.weight(0)] { forward(y, x, w); });
+      },
+      [x, y](const ebb::Backward& b) {
+        const ebb::Tensor dy = b.gradient(y), values = b.value(x), w = b.weight(0);
+        if (x.has_gradient()) {
+          const ebb::GradientTarget dx = b.input_gradient(x);
+          b.stream().submit(cost_of(values, 8, 3),
+                            [dx, dy, values, w] { backward_input(dx, dy, values, w); });
+        }
+        const ebb::GradientTarget dw = b.weight_gradient(0);
+        b.stream().submit(cost_of(values, 10, 2),
+                          [dw, dy, values, w] { backward_slope(dw, dy, values, w); });
+      });
   return y;
 }

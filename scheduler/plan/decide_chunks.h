@@ -14,11 +14,12 @@ namespace ebb {
 
 struct ChunkDecisions {
   std::vector<ChunkRecord> chunks = {};  ///< [parameter chunk], without blocks
-  uint32_t gradient_buffers = 0;    ///< how many the chunks share
-  uint32_t num_spare = 0;           ///< blocks that neither a call nor a device update needs
+  uint32_t gradient_buffers = 0;         ///< how many there are, shared or not
+  uint32_t num_spare = 0;                ///< blocks that neither a call nor a device update needs
 };
 
-/// Decides everything but residents. `chunk_trace` has no device updates.
+/// Decides everything but residents and blocks. `chunk_trace` has no device updates. `num_spare`
+/// is the number of blocks that are left beyond the smallest need.
 ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout,
                              const PlanOptions& options, uint32_t num_spare);
 
@@ -26,8 +27,9 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
 uint32_t most_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
                         uint32_t num_spare);
 
-/// Makes at most `num` chunks resident, besides those whose planes are on the device: in a step the
-/// ones that are rounded first, in an evaluation some that are evenly spread.
+/// Makes at most `num` chunks resident, besides those whose planes are on the device, and no
+/// others: in a step the ones that are rounded first and not deferred, in an evaluation some that
+/// are evenly spread. If planes are on the device, an evaluation has no further residents.
 void decide_residents(const ChunkTrace& chunk_trace, const PlanOptions& options, uint32_t num,
                       std::vector<ChunkRecord>& chunks);
 

@@ -8,17 +8,18 @@
 //
 // Eviction chooses the chunk whose next use is furthest away (Belady), which is exact because every
 // chunk takes one block. Chunks that were used just now are protected: their block would not be
-// free in time. For an activation chunk, the call
-// that needs it after its idle time is a use.
+// free in time. They are protected until an eighth of the blocks got other chunks. The next use of
+// an idle activation chunk is the call that needs it again.
 //
-// Prefetch starts a load as soon as its block is free, earliest deadline first. Loads take blocks
-// in the order in which they became free, so that they start early and need no additional block. A
-// chunk that is not copied is allocated when it is needed, in a block that became free last.
+// Prefetch starts a load as soon as its block is free, earliest deadline (its next use) first.
+// Loads take blocks in the order in which they became free, so that they start early and need no
+// additional block. A chunk that is not copied is allocated when it is needed, in a block that
+// became free last.
 //
 // An update changes every weight, so a plan starts and ends with an empty device, except for
 // resident weights: chunks that are updated early in the backward are loaded again before the step
-// ends, so that the next forward finds them. Loads are then spread over the step as the compute is.
-// Without resident weights the forward, a third of the compute, has half of the loads.
+// ends, so that the next forward finds them. Then each part of the step has loads in proportion to
+// its compute. Without resident weights the forward, a third of the compute, has half of the loads.
 //
 // Updates that a step need not wait for are deferred: the plan begins with the deferred updates of
 // the step before, in the order in which the forward needs the weights, and the load of a chunk
@@ -26,8 +27,9 @@
 // makes the updates that are left.
 //
 // If blocks and memory are left, some chunks have all their planes on the device and are updated
-// there. They get their blocks once (make_initialise_plan) and never move. The planner chooses the
-// chunks whose gradients are finished last and whose weights the forward needs first.
+// there. Their weights take blocks; their other planes are beside the blocks. They get their blocks
+// once (make_initialise_plan) and never move. The planner chooses the chunks whose gradients are
+// finished last and whose weights the forward needs first.
 //
 // Everything here is a plain value or a pure function.
 #pragma once
@@ -75,7 +77,7 @@ struct Op {
   /// Move of a gradient to the host; Speculate, Update on the host.
   BufferIndex gradient_buffer = kNone;
   bool deferred = false;    ///< Update: it belongs to the step before this one
-  uint32_t first_wait = 0;  ///< in Plan::waits
+  uint32_t first_wait = 0;  ///< in Plan::waits; they name earlier operations
   uint32_t num_waits = 0;
 };
 
@@ -116,7 +118,7 @@ struct PlanOptions {
   /// Without clipping: how many gradients may wait in host memory for an update of this step.
   uint32_t gradient_buffers = kGradientBuffers;
   bool defer_updates = false;  ///< true: defers a share of the updates, or with clipping all
-  double deferred_share = kDeferredShare;
+  double deferred_share = kDeferredShare;  ///< 0 to 1, of the chunks that the host updates
   /// With clipping: at most this many chunks have speculative updates. Their deferred update
   /// commits the speculative one, or rolls it back and makes another.
   uint32_t speculated_chunks = 0;
@@ -133,13 +135,13 @@ struct PlanOptions {
 struct Plan {
   std::vector<Op> ops = {};
   std::vector<OpIndex> waits = {};
-  uint32_t num_blocks = 0;
+  uint32_t num_blocks = 0;               ///< 0 in an initialise, warm-up or flush plan
   std::vector<ChunkRecord> chunks = {};  ///< [parameter chunk] what the plan decides about it
   uint32_t gradient_buffers = 0;
   std::vector<uint32_t>
       stored_sums = {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending
-  size_t loaded_bytes = 0;                   ///< of chunks only, as the next field
+  size_t loaded_bytes = 0;                        ///< without the partial norms and the norm
   size_t stored_bytes = 0;
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once
 
@@ -176,11 +178,11 @@ Plan make_flush_plan(const Plan& plan);
 struct BlockNeed {
   uint32_t num_blocks = 0;
   uint32_t by_space[kNumSpaces] = {};
-  std::string_view call;  ///< its name
+  std::string_view call;  ///< its name, which belongs to the trace
 };
 BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update);
 BlockNeed smallest_need(const ChunkTrace& chunk_trace, const Trace& trace);
-/// With so many blocks no chunk is evicted before its last use.
+/// With so many blocks no chunk is evicted before its last use. Ignores options.num_blocks.
 uint32_t full_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options);
 
 /// Blocks that a chunk occupies during the whole step if the device updates it: one for its

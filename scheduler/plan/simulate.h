@@ -1,10 +1,14 @@
-// How long a plan takes on a machine, and the lower bound for any plan. Pure functions.
+// How long a plan takes on a machine, and the shortest time in which the machine can do what the
+// plan says. Pure functions.
 //
 // The simulation runs the four streams of a plan against a virtual clock. An operation starts when
 // its stream is free and the operations that it waits for are done. On the load stream the copy
 // thread waits for one operation after the other, and the link copies in order; allocating and
 // dropping take no time, nor does the norm. Where cores are shared, copies take their part of the
-// cores first, and kernels and the optimizer share the remainder equally while both have work.
+// cores first, and kernels and the optimizer share the remainder equally while both have work. On
+// shared cores the time of a kernel is its arithmetic plus its memory traffic; on a device it is
+// the longer of the two. Clipping is assumed to change nothing: the commit of a speculative update
+// takes no time.
 //
 // Times are seconds, rates are bytes or flops per second; a rate of 0 means no limit.
 #pragma once
@@ -21,10 +25,10 @@
 namespace ebb {
 
 struct Machine {
-  double flops_per_s = 0;  ///< of matrix products; on shared cores their memory traffic adds
+  double flops_per_s = 0;            ///< of matrix products
   double attention_flops_per_s = 0;  ///< 0: flops_per_s
   double vector_flops_per_s = 0;     ///< of norms, activations, the loss; 0: flops_per_s
-  double kernel_s = 0;               ///< the time to start and end a kernel, added to each
+  double kernel_s = 0;               ///< to start and end a kernel, added for each kernel
   double device_bytes_per_s = 0;     ///< device memory
   double load_bytes_per_s = 0;       ///< host to device
   double store_bytes_per_s = 0;
@@ -66,7 +70,7 @@ struct StreamTimes {
 struct Bound {
   double seconds = 0;
   const char* bound_by =
-      "compute";  ///< compute, load, store or update; if clipped, with the name of the longer part
+      "compute";  ///< the name of a stream; where the sum of both parts counts, "load, forward"
   double compute_s = 0, load_s = 0, store_s = 0, update_s = 0;
 };
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
@@ -77,8 +81,9 @@ struct Simulation {
   double stream_busy_s[kNumStreamKinds] =
       {};              ///< the sum of the times of its operations at full speed
   double stall_s = 0;  ///< idle time of the compute stream between its first and last operation
-  std::vector<OpTime> ops;
+  std::vector<OpTime> ops;  ///< one for each operation
 };
+/// REQUIRES: the plan is valid (validate.h). All that the step before left is there when it begins.
 Simulation simulate(const Plan& plan, const Trace& trace, const Layout& layout,
                     const Machine& machine);
 

@@ -24,8 +24,9 @@ struct OpTime {
 /// Does the operation only allocate or drop? Then no event is recorded for it.
 bool takes_no_time(const Op& op);
 
-/// Fills `times`, one entry for each operation. `end_s` returns when an operation ended; it is
-/// called in order for the operations that take time.
+/// Fills `times`. REQUIRES: it has one entry for each operation. `end_s` returns the seconds from
+/// the begin of the step to the end of an operation; it is called in order for the operations that
+/// take time.
 void fill_times(const Plan& plan, const std::function<double(OpIndex)>& end_s,
                 std::span<OpTime> times);
 
@@ -35,7 +36,7 @@ double overlap(const Plan& plan, std::span<const OpTime> times, StreamKind a, St
 /// The compute stream was idle before one of its operations.
 struct Stall {
   OpIndex op;             ///< the operation that had to wait
-  OpIndex cause = kNone;  ///< the operation that it waited for longest; kNone: the program thread
+  OpIndex cause = kNone;  ///< the one of its waits that ended last; kNone: the program thread
   double start_s = 0;
   double seconds = 0;
 };

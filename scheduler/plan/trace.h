@@ -1,8 +1,9 @@
 // The trace: the calls of one step or of one evaluation, with what each uses and costs.
 //
 // A dry run of the real model code on the simulated device writes it
-// (scheduler/search/trace_recorder.h), before any memory exists. It does not depend on chunk size,
-// budget or residency; layout and planner turn it into a plan. A plain value.
+// (scheduler/search/trace_recorder.h), before any memory exists. It depends on the order of the
+// micro-batches, on the recomputed layers and on the placement of activations, but not on chunk
+// size, budget or residency; layout and planner turn it into a plan. A plain value.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ struct Call {
   Cost cost;
 };
 
-/// A range of the activation arena that is live in calls [first_call, last_call].
+/// A range of the activation arena that is live in calls [first_call, last_call]. Spans that are
+/// live at different times may share bytes.
 struct ActivationSpan {
   size_t offset = 0;
   size_t bytes = 0;
@@ -47,12 +49,13 @@ struct Trace {
   std::vector<ParameterUse> uses;
   std::vector<ActivationSpan> activations;
   std::vector<IdleInterval> idle_intervals;  ///< by span, then in order of time
-  size_t arena_bytes = 0;
-  size_t workspace_bytes = 0;
+  size_t arena_bytes = 0;                    ///< up to the highest end of a span
+  size_t workspace_bytes = 0;                ///< of the call that needs the most
   std::span<const ParameterUse> uses_of(const Call& call) const {
     return std::span(uses).subspan(call.first_use, call.num_uses);
   }
-  /// Whether this call stores the gradient of a use or adds it.
+  /// Whether this call stores the gradient of a use or adds it. Throws LogicError if the call does
+  /// not write this gradient.
   Write write_of(const Call& call, const ParameterUse& use) const;
 };
 

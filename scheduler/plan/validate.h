@@ -34,7 +34,9 @@
 namespace ebb {
 
 /// Returns the first fifty mistakes, one sentence each. Empty: the plan is good.
-/// REQUIRES: the layout was made for the trace's parameters.
+/// `options`: what make_plan() was to do; upper limits, such as resident_chunks, are not compared.
+/// REQUIRES: the layout was made for the trace's parameters, and the plan is that of a step or of
+/// an evaluation, not an initialise, warm-up or flush plan.
 std::vector<std::string> validate(const Plan& plan, const Trace& trace, const Layout& layout,
                                   const PlanOptions& options);
 

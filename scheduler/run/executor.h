@@ -49,6 +49,7 @@ class DeviceSpaces {
   DeviceSpaces(Device& device, const Layout& layout, uint32_t num_blocks, size_t arena_bytes);
   Blocks& blocks() { return *blocks_; }
   std::byte* base(Space space) const { return base_[static_cast<int>(space)]; }
+  /// Where the chunk is while a block is mapped at its address.
   std::byte* address(ChunkId id) const {
     return base(id.space) + id.index * blocks_->block_bytes();
   }
@@ -61,19 +62,21 @@ class DeviceSpaces {
 };
 
 /// The work on gradients and on the training state. The executor calls it in the order of the plan.
-/// A plan without gradients calls none of these functions; by default each throws LogicError.
+/// The program thread calls update_cost() and the functions that submit. norm(), update() and
+/// speculate() run on the thread of the update stream. A plan without gradients calls none of these
+/// functions; by default each throws LogicError.
 class ChunkWork {
  public:
   virtual ~ChunkWork() = default;
   /// Submits the rounding of a parameter chunk's gradient and its partial norms to the compute
   /// stream.
   virtual void submit_round(Stream& compute, ChunkIndex chunk);
-  /// Submits the copy of the chunk's partial norms to host memory.
+  /// Submits the copy of the chunk's partial norms to host memory. Called once for each gradient,
+  /// also if the gradient stays on the device.
   virtual void submit_partial_norms(Stream& store, ChunkIndex chunk);
   /// Waits until no reader has locked the chunk's state, and submits the chunk's device update.
   virtual void submit_update(Stream& compute, ChunkIndex chunk);
-  /// Adds up the partial norms. norm(), update() and speculate() run on the thread of the update
-  /// stream.
+  /// Adds up the partial norms.
   virtual void norm();
   /// Updates a chunk on the host. `deferred`: the update belongs to the step before this one.
   virtual void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred);
@@ -95,7 +98,8 @@ struct ExecutorStats {
 
 class Executor : public Hooks {
  public:
-  /// The kernels of calls run on `compute`. The executor creates the other streams.
+  /// The kernels of calls run on `compute`. The executor creates the other streams. `max_ops`: the
+  /// most operations of a plan.
   Executor(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
            const Home& home, ChunkWork& work, uint32_t max_ops);
   ~Executor() override;
@@ -105,10 +109,11 @@ class Executor : public Hooks {
   Stream& load() { return stream(StreamKind::Load); }
 
   /// Starts a plan. `trace` and `plan` must live until finish() has returned. The executor
-  /// recognises a plan by its address, so no other plan may later have this address. The device may
-  /// load new kernels in the first run of a plan, so in that run the submitting thread itself waits
-  /// for host work (Device::block_submitting_thread). `blocks_submitting_thread` requests the same.
-  /// REQUIRES: the chunks that begin on the device are on it, and no others.
+  /// recognises a plan by its address, so no other plan may later have this address. In the first
+  /// run of a plan, the device may load new kernels. In that run the submitting thread itself waits
+  /// for host work (Device::block_submitting_thread). `blocks_submitting_thread` requests the same
+  /// for this run. REQUIRES: the chunks that begin on the device are on it, and no others; no plan
+  /// is running.
   void begin(const Trace& trace, const Plan& plan, bool blocks_submitting_thread = false);
   /// Waits until all operations of the plan are done. Rethrows an error of the copy thread or of a
   /// stream. REQUIRES: all calls of the trace have been made.
@@ -123,6 +128,8 @@ class Executor : public Hooks {
   /// The number of chunks on the device. Between plans these are chunks of weights.
   uint32_t resident_chunks() const { return table_.num_present(); }
 
+  /// Throw LogicError if the calls are not those of the trace, in its order. Tensors of weights and
+  /// gradients are on the device; their chunks are there until end_call().
   void begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) override;
   Tensor weight(const ParameterUse& use) override;
   GradientTarget gradient(const ParameterUse& use) override;

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "autograd/arena.h"
-#include "autograd/tape.h"
+#include "autograd/micro_batches.h"
 #include "chunk/home.h"
 #include "device/errors.h"
 #include "device/planes.h"
@@ -80,7 +80,7 @@ class Inference::Impl {
   std::unique_ptr<Stream> compute_;
   Runner runner_;
   Arena arena_;
-  Tape tape_;
+  MicroBatches micro_batches_;
 };
 
 namespace {
@@ -101,18 +101,12 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
       compute_(device.create_stream(StreamKind::Compute)),
       runner_(device, *compute_, layout_, spaces_, home_, buffers_, no_work_, most_ops(prepared)),
       arena_(spaces_.base(Space::Activations), prepared.arena_bytes),
-      tape_(device, *compute_, runner_.hooks(), arena_) {
-  if (device.info().num_threads > prepared.num_threads ||
-      (device.info().kind == DeviceKind::Cuda && prepared.device != DeviceKind::Cuda)) {
-    throw ConfigError(fmt::format(
-        "the plan's workspace is for {} threads of {}; pass the device's number of threads and its "
-        "kind to prepare_inference() in its budgets",
-        prepared.num_threads, prepared.device == DeviceKind::Cuda ? "CUDA" : "a host device"));
-  }
+      micro_batches_(device, *compute_, runner_.hooks(), arena_, 1) {
+  check_device(prepared.device, device.info().profile);
   device.reserve_workspace(prepared.workspace_bytes);
   allocate_persistent(device);
   if (!prepared.options.random_weights) return;
-  ThreadTeam team(device.info().num_threads);
+  ThreadTeam team(device.info().profile.num_threads);
   const Parameters& parameters = prepared.forwards[0].forward.model->parameters();
   for (ParameterId id = 0; id < parameters.size(); ++id) {
     initialise(
@@ -202,7 +196,8 @@ double Inference::Impl::run(size_t index, const MicroBatch& micro_batch) {
   upload(forward, micro_batch);
   const TapeResults results = results_of(forward.forward, layout_.weight_type(), results_.data());
   runner_.run(forward.trace, forward.plan, [&] {
-    run_forward(tape_, forward.forward, buffers_.inputs(), results, buffers_.device_loss());
+    run_forward(micro_batches_, forward.forward, buffers_.inputs(), results,
+                buffers_.device_loss());
     if (forward.forward.loss) runner_.download_loss();
   });
   shown_ = results;

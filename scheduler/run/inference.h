@@ -34,8 +34,9 @@ namespace ebb {
 
 class Inference {
  public:
-  /// `device` and `prepared` must outlive the inference. Throws ConfigError if the plan was made
-  /// for another kind of device or for fewer threads.
+  /// `device` and `prepared` must outlive the inference. The weights get their initial values from
+  /// the seed, or zeros without options.random_weights. Persistent inputs are zero at first. Throws
+  /// ConfigError if the plan was made for another kind of device or for fewer threads.
   Inference(Device& device, const PreparedInference& prepared);
   ~Inference();
 
@@ -43,12 +44,13 @@ class Inference {
   /// losses of the micro-batch, or 0 if the forward has no loss. The micro-batch does not contain
   /// persistent inputs. After this function has thrown, the inference must not be used.
   double run(size_t forward, const MicroBatch& micro_batch);
-  /// The results of the last run, valid until the next: losses of shape (rows) in fp32, and logits
-  /// of shape (rows, classes) in the type of the activations.
+  /// The results of the last run in host memory, valid until the next: losses of shape (num_losses)
+  /// in fp32, and logits of shape (logits_rows, num_classes) in the type of the activations
+  /// (ForwardSpec). Null if the run has no such result.
   Tensor losses() const;
   Tensor logits() const;
   /// Reads the logits as fp32, from row `first_row` on. REQUIRES: `values` is a whole number of
-  /// rows.
+  /// rows, and they exist.
   void read_logits(int64_t first_row, std::span<float> values) const;
   /// The bytes that the last run loaded, including its warm-up plan if one ran before it.
   size_t loaded_bytes() const;
@@ -56,7 +58,8 @@ class Inference {
   const Layout& layout() const;
   /// Read or write elements [first, first + values.size()) of the parameter with this id in
   /// Model::parameters(), or a whole parameter by its name. Throw ConfigError if no parameter has
-  /// the name. Values are rounded to the type of the weights as training rounds masters.
+  /// the name. Values are rounded to the type of the weights as training rounds masters. A write
+  /// drops all weights from the device; the next run loads what it needs.
   void read_parameter(ParameterId id, uint64_t first, std::span<float> values) const;
   void write_parameter(ParameterId id, uint64_t first, std::span<const float> values);
   std::vector<float> read_parameter(std::string_view name) const;

@@ -45,7 +45,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       speculates_late_(options.speculates_late),
       device_partials_(
           device.allocate(MemoryKind::Device, partial_norm_bytes(layout), "partial norms")),
-      team_(device.info().num_threads),
+      team_(device.info().profile.num_threads),
       adam_(options.adam),
       counters_{.loss_scale = initial_loss_scale(options.dtype, options.initial_loss_scale)},
       speculation_(device, layout, plan.chunks, options.max_grad_norm) {

@@ -1,7 +1,7 @@
 // The inputs and the loss of a run: buffers in pinned host memory and on the device, and the copies
 // between them.
 //
-// Not thread-safe. Broken contracts are LogicErrors.
+// Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,15 +15,17 @@ namespace ebb {
 
 class RunBuffers {
  public:
-  /// `input_bytes`: the bytes of all inputs of a run, each rounded up by padded_bytes().
+  /// `input_bytes`: the bytes of all inputs of a run, each rounded up by padded_bytes()
+  /// (autograd/arena.h).
   RunBuffers(Device& device, size_t input_bytes);
 
-  /// Forgets the inputs of the run before.
+  /// Forgets all inputs, persistent ones too. REQUIRES: the copy of the last upload() is done.
   void clear();
   /// Adds the next input, and copies its values into pinned memory. Throws LogicError if the type
-  /// or the shape of `values` is not that of `spec`.
+  /// or the shape of `values` is not that of `spec`, or if all inputs together have more than
+  /// `input_bytes` bytes. REQUIRES: `values` is in host memory.
   void add_input(const InputSpec& spec, const Tensor& values);
-  /// Adds an input that is on the device already.
+  /// Adds an input that is on the device already. Its memory must live until the run is over.
   void add_persistent(const Tensor& on_device) { inputs_.push_back(on_device); }
   /// Submits the copy of all added inputs to the device. Work that is submitted to `compute` later
   /// waits for it.
@@ -31,7 +33,7 @@ class RunBuffers {
   /// The inputs on the device, in the order in which they were added.
   std::span<const Tensor> inputs() const { return inputs_; }
 
-  /// (1) fp64 on the device: the sum of the losses of a run.
+  /// (1) fp64 on the device: the sum of the losses of a run. The program stores it.
   Tensor device_loss() const { return {device_loss_.data(), DType::F64, {1}}; }
   /// Submits the copy of the loss to the host, after the work on `compute` so far.
   void download_loss(Stream& compute, Stream& store);

@@ -24,8 +24,9 @@ class Runner {
   Runner(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
          const Home& home, RunBuffers& buffers, ChunkWork& work, uint32_t max_ops);
 
+  /// For the program, while a plan runs.
   Hooks& hooks() { return executor_; }
-  /// To be called before a run: submits the copy of the inputs.
+  /// To be called before a run, while no plan runs: submits the copy of the inputs.
   void upload() { buffers_.upload(executor_.load(), compute_); }
   /// To be called at the end of a program: submits the copy of the loss to the host.
   void download_loss() { buffers_.download_loss(compute_, executor_.store()); }
@@ -33,15 +34,16 @@ class Runner {
   /// Runs a plan. `program` makes the calls of the trace in order. Waits until all work is done.
   /// `blocks_submitting_thread`: see Executor::begin(). If anything throws, the runner waits for
   /// the submitted work, and then no plan can run any more. An error that a kernel found in its
-  /// data is thrown in preference to others, because it may be their cause.
+  /// data is thrown in preference to others, because it may be their cause. REQUIRES: the chunks on
+  /// the device are those with which the plan begins; see Executor::begin() for the lifetimes.
   ExecutorStats run(const Trace& trace, const Plan& plan, const std::function<void()>& program,
                     bool blocks_submitting_thread = false);
-  /// Runs a plan that has no calls.
+  /// Runs a plan that has no calls: an initialise, warm-up or flush plan.
   ExecutorStats run(const Plan& plan);
 
   /// The number of chunks on the device. Between plans these are chunks of weights.
   uint32_t num_chunks_on_device() const { return executor_.resident_chunks(); }
-  /// The times of the operations of the plan that ran last.
+  /// The times of the operations of the plan that ran last. Valid until the next run.
   std::span<const OpTime> times() const { return executor_.times(); }
 
  private:

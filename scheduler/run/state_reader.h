@@ -35,6 +35,7 @@ struct OptimizerCounters {
 
 class StateReader {
  public:
+  /// Trainer::lock_state() makes the readers.
   StateReader(const Layout& layout, const State& state, StateLock& lock,
               const OptimizerCounters& counters, std::vector<ParameterId> parts);
   StateReader(StateReader&& other) noexcept;
@@ -46,7 +47,8 @@ class StateReader {
   const OptimizerCounters& counters() const { return counters_; }
   /// All parameters, in the order in which the next updates change them.
   std::span<const ParameterId> parts() const { return parts_; }
-  /// Passes one plane of a parameter to `take`, part by part, from the first byte to the last.
+  /// Passes one plane of a parameter to `take`, part by part, from the first byte to the last,
+  /// without padding. A part is valid until `take` returns.
   /// `plane` is an index of state_planes(). `take` must not read the state.
   using TakeBytes = std::function<void(std::span<const std::byte>)>;
   void read_plane(ParameterId id, size_t plane, const TakeBytes& take) const;
@@ -55,7 +57,7 @@ class StateReader {
   void read_masters(ParameterId id, uint64_t first, std::span<float> values) const;
   void read_weights(ParameterId id, uint64_t first, std::span<float> values) const;
   /// Releases the first `num_parts` of parts(): from now on updates may change them. REQUIRES:
-  /// `num_parts` is not less than in the call before.
+  /// `num_parts` is not less than in the call before, and not more than parts().size().
   void release(size_t num_parts);
 
  private:

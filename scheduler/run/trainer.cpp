@@ -8,7 +8,6 @@
 
 #include "autograd/arena.h"
 #include "autograd/micro_batches.h"
-#include "autograd/tape.h"
 #include "device/kernels.h"
 #include "device/planes.h"
 #include "scheduler/run/device_state.h"
@@ -70,6 +69,7 @@ class Trainer::Impl {
   uint64_t check(std::span<const MicroBatch> micro_batches, size_t num_expected) const;
   void upload(std::span<const MicroBatch> micro_batches);
 
+  const Model& model_;
   const Preparation& prepared_;
   const bool emulates_compute_;
   const Layout& layout_;
@@ -94,7 +94,8 @@ class Trainer::Impl {
 };
 
 Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepared)
-    : prepared_(prepared),
+    : model_(model),
+      prepared_(prepared),
       emulates_compute_(device.info().emulate_compute.has_value()),
       layout_(*prepared.layout),
       fixed_(fixed_memory(model, prepared.options, layout_, prepared.trace,
@@ -114,29 +115,14 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
                   std::max(prepared.plan.ops.size(), prepared.evaluation_plan.ops.size()))),
       arena_(spaces_.base(Space::Activations),
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
-      micro_batches_(
-          model, device, *compute_, runner_.hooks(), arena_,
-          prepared.options.micro_batch_order == MicroBatchOrder::Vertical,
-          std::max(prepared.options.gradient_accumulation, prepared.options.evaluation_batches)) {
-  if (device.info().num_threads > prepared.num_threads) {
-    throw ConfigError(
-        fmt::format("the device has {} threads, but the plan's workspace is for {}; pass "
-                    "the device's number to prepare()",
-                    device.info().num_threads, prepared.num_threads));
-  }
-  if (device.info().kind == DeviceKind::Cuda && prepared.device != DeviceKind::Cuda) {
-    throw ConfigError(
-        "the plan's workspace is for a host device; pass the kind to prepare() in Budgets::device");
-  }
-  if (device.info().attention == AttentionKernels::Cudnn &&
-      prepared.attention == AttentionKernels::Ebb) {
-    throw ConfigError(
-        "the plan's workspace is for Ebb's attention kernels, but the device uses those of cuDNN; "
-        "pass DeviceInfo::attention to prepare() in Budgets::attention");
-  }
+      micro_batches_(device, *compute_, runner_.hooks(), arena_,
+                     micro_batches_together(prepared.schedule,
+                                            std::max(prepared.options.gradient_accumulation,
+                                                     prepared.options.evaluation_batches))) {
+  check_device(prepared.device, device.info().profile);
   device.reserve_workspace(fixed_.workspace_bytes);
   initialise_device(device.kernels());
-  ThreadTeam team(device.info().num_threads);
+  ThreadTeam team(device.info().profile.num_threads);
   if (prepared.options.random_weights) {
     state_.initialise(model.parameters(), prepared.options.seed, team);
   }
@@ -150,9 +136,9 @@ void Trainer::Impl::initialise_device(Kernels& kernels) {
   runner_.run(plan);
   for (const ChunkIndex c : plan.chunks_that(&ChunkRecord::ends_on_device)) {
     const auto elements = static_cast<int64_t>(layout_.chunk_elements());
-    kernels.submit(*compute_, FillZero{{spaces_.address({Space::Weights, c}),
-                                        layout_.weight_type(),
-                                        {elements}}});
+    kernels.submit(
+        *compute_,
+        FillZero{{spaces_.address({Space::Weights, c}), layout_.weight_type(), {elements}}});
   }
   compute_->synchronize();
 }
@@ -168,11 +154,12 @@ void Trainer::Impl::upload(std::span<const MicroBatch> micro_batches) {
 }
 
 void Trainer::Impl::run_micro_batches(uint32_t count, bool training, float loss_gradient_scale) {
-  micro_batches_.run({.count = count,
-                      .tape = tape_options(prepared_.options, training, optimizer_.step()),
-                      .inputs = buffers_.inputs(),
-                      .loss_total = buffers_.device_loss(),
-                      .loss_gradient_scale = loss_gradient_scale});
+  micro_batches_.run(model_, {.count = count,
+                              .tape = tape_options(prepared_.options, prepared_.schedule, training,
+                                                   optimizer_.step()),
+                              .inputs = buffers_.inputs(),
+                              .loss_total = buffers_.device_loss(),
+                              .loss_gradient_scale = loss_gradient_scale});
   runner_.download_loss();
 }
 

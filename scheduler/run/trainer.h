@@ -65,19 +65,21 @@ class Trainer {
   /// NumericError if there are no targets, if a gradient is NaN or infinite and the step cannot be
   /// skipped, or if options.max_skipped_steps steps were skipped in a row. If running the plan
   /// throws, no further step or evaluation can run, but the state can be read: it is the state
-  /// before the step. The state is lost, and reading it throws a LogicError, if updates do not wait
-  /// for the norm, if an update that was not deferred has begun, if some deferred updates of the
-  /// step before were not made, if there are device updates, or if the warm-up plan or the flush
-  /// plan threw.
+  /// before the step. In these cases the state is lost, and reading it throws a LogicError:
+  /// - updates do not wait for the norm, or there are device updates;
+  /// - an update of this step, other than a speculative one, has begun;
+  /// - some deferred updates of the step before were not made;
+  /// - the warm-up plan or the flush plan threw.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   /// Returns the mean loss, without computing gradients; NaN with emulated compute. REQUIRES:
-  /// options.evaluation_batches micro-batches. Throws NumericError if there are no targets. If
-  /// running the plan throws, the state can still be read: it is the state after the last step. But
-  /// it is lost if there are device updates, or if the flush plan threw.
+  /// options.evaluation_batches micro-batches, at least one. Throws NumericError if there are no
+  /// targets. If running the plan throws, the state can still be read: it is the state after the
+  /// last step. But it is lost if there are device updates, or if the flush plan threw.
   double evaluate(std::span<const MicroBatch> micro_batches);
 
-  /// The times at which the operations of the plan ran in the last step. Valid until the next call
-  /// of a function that runs a plan.
+  /// The times at which the operations of the plan ran in the last step, from the begin of the
+  /// plan; a warm-up plan is not included. Valid until the next call of a function that runs a
+  /// plan.
   std::span<const OpTime> last_step_times() const;
 
   /// The number of updates so far (Adam's t): all steps but the skipped ones.
@@ -86,7 +88,8 @@ class Trainer {
   uint64_t num_skipped() const;
   /// The XXH64 of the master, momentum and variance of every parameter in call order.
   uint64_t state_hash();
-  /// Read and write the fp32 master of a parameter. Throw ConfigError if no parameter has the name.
+  /// Read and write the fp32 master of a parameter. The moments stay as they are. Throw ConfigError
+  /// if no parameter has the name.
   std::vector<float> read_parameter(std::string_view name);
   void write_parameter(std::string_view name, std::span<const float> values);
   /// Calls visit(name, shape, values) with the master of every parameter in call order. Only one
@@ -100,13 +103,15 @@ class Trainer {
   void write_parameter(ParameterId id, uint64_t first, std::span<const float> values);
 
   /// Locks the state as it is now, so that another thread can read it during the next steps. Until
-  /// the reader is destroyed, steps and functions that write the state may wait for it. layout()
-  /// names the parameters, state_planes() the planes. Throws LogicError if the state is locked.
+  /// the reader is destroyed, steps and functions that write or flush the state may wait for it. So
+  /// the thread that must destroy the reader must not call them. layout() names the parameters,
+  /// state_planes() the planes. Throws LogicError if the state is locked.
   StateReader lock_state();
   const Layout& layout() const;
   /// Replaces the state, for example by that of a checkpoint. `read` must fill `into` with the next
-  /// bytes of the plane. It is called for each parameter in call order, plane after plane, and it
-  /// must not use this trainer. If it throws, the trainer must not be used any more.
+  /// bytes of the plane. For each parameter in call order, and plane after plane, it is called once
+  /// or several times until the plane is complete. It must not use this trainer. If it throws, the
+  /// trainer must not be used any more.
   using ReadPlane = std::function<void(ParameterId, size_t plane, std::span<std::byte> into)>;
   void restore(const OptimizerCounters& counters, const ReadPlane& read);
 

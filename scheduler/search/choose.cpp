@@ -14,6 +14,7 @@
 #include "device/planes.h"
 #include "scheduler/search/prepare.h"
 #include "scheduler/search/refine.h"
+#include "scheduler/search/settings.h"
 #include "system/cores.h"
 #include "system/thread_team.h"
 
@@ -37,7 +38,7 @@ size_t home_bytes_of_chunk(const Layout& layout) {
          layout.chunk_elements() * size_of(layout.gradient_type());
 }
 
-/// Plans every setting on several threads. The result does not depend on their order.
+/// Plans every schedule on several threads. The result does not depend on their order.
 class Choice {
  public:
   Choice(const Model& model, const TrainerOptions& options, const Budgets& budgets,
@@ -46,13 +47,12 @@ class Choice {
         requested_(options),
         budgets_(budgets),
         evaluator_(budgets, machine),
-        settings_(settings_to_try(options, budgets)),
-        updates_(update_orders(options)),
-        tried_(settings_.size()) {}
+        schedules_(schedules_to_try(model, options, budgets)),
+        tried_(schedules_.size()) {}
 
   Preparation run() {
     ThreadTeam team(num_usable_cores());
-    team.for_each(std::ssize(settings_), [&](int64_t i) { try_setting(static_cast<size_t>(i)); });
+    team.for_each(std::ssize(schedules_), [&](int64_t i) { try_schedule(static_cast<size_t>(i)); });
     for (const Tried& tried : tried_) {
       if (tried.failed) std::rethrow_exception(tried.failed);
     }
@@ -60,24 +60,24 @@ class Choice {
     if (planned_.empty()) refuse();
     std::ranges::sort(planned_, comes_first);
     const Refinement refinement(
-        requested_, evaluator_, [this](const TrainerOptions& options) { return run_dry(options); },
+        requested_, evaluator_, [this](const Schedule& schedule) { return run_dry(schedule); },
         least_s_);
     add_speculative(team, refinement);
     improve(team, fastest(kFewestRefined, kOperationsRefined, kAny),
             [&](PlannedCandidate& c) { refinement.refine(c); });
     improve(team,
             fastest(kFewestRefinedFinely, kOperationsRefinedFinely,
-                    [&](const PlannedCandidate& c) { return refinement.may_recompute_fewer(c); }),
-            [&](PlannedCandidate& c) { refinement.recompute_fewer(c); });
+                    [&](const PlannedCandidate& c) { return refinement.may_change_trace(c); }),
+            [&](PlannedCandidate& c) { refinement.change_trace(c); });
     improve(team, fastest(kFewestRefinedFinely, kOperationsRefinedFinely, kAny),
             [&](PlannedCandidate& c) { refinement.refine_finely(c); });
     return take(planned_[0]);
   }
 
  private:
-  /// The results of one setting.
+  /// The results of one of schedules_to_try().
   struct Tried {
-    /// `refused`: the model cannot run with this setting. `failed`: any other error.
+    /// `refused`: the model cannot run with this schedule. `failed`: any other error.
     std::exception_ptr refused, failed;
     std::vector<Candidate> candidates;
     /// The error of the row that needs the least host memory, and the bytes that it needs.
@@ -89,7 +89,7 @@ class Choice {
     std::shared_ptr<const Preparation> too_large_for_device;
   };
 
-  void try_setting(size_t setting) {
+  void try_schedule(size_t setting) {
     Tried& tried = tried_[setting];
     try {
       consider(setting, tried);
@@ -101,16 +101,19 @@ class Choice {
   void consider(size_t setting, Tried& tried) {
     std::shared_ptr<const Preparation> context;
     try {
-      context = run_dry(settings_[setting]);
+      context = run_dry(schedules_[setting]);
     } catch (const ConfigError&) {
-      // A model may use activations in a way that only the first, simplest setting allows.
+      // A model may use activations in a way that only the first, simplest schedule allows.
       tried.refused = std::current_exception();
       return;
     }
     if (context->num_blocks < context->smallest_blocks) tried.too_large_for_device = context;
-    for (const UpdateOrder update : updates_) {
-      PlannedCandidate c{.context = context, .options = context->options, .setting = setting};
-      c.options.update = update;
+    for (const UpdateOrder update : update_orders(requested_.schedule)) {
+      PlannedCandidate c{.context = context, .asked = context->schedule, .setting = setting};
+      c.asked.update = update;
+      if (update == UpdateOrder::Speculate) {
+        c.asked.speculated_chunks = requested_.schedule.speculated_chunks.value_or(UINT32_MAX);
+      }
       c.row = tried.candidates.size();
       c.candidate = describe(c);
       if (!tried.too_large_for_device) {
@@ -127,11 +130,10 @@ class Choice {
     plan_at_home(c, tried);
     const size_t room = budgets_.host_memory.value_or(SIZE_MAX), needed = c.candidate.host_bytes;
     const uint32_t most = most_device_updates(*c.context);
-    if (needed <= room || requested_.device_updates || most == 0) return;
+    if (needed <= room || requested_.schedule.device_updates || most == 0) return;
     const size_t spared = most * home_bytes_of_chunk(*c.context->layout);
-    PlannedCandidate fallbacks{
-        .context = c.context, .options = c.options, .candidate = describe(c)};
-    fallbacks.options.device_updates = most;
+    PlannedCandidate fallbacks{.context = c.context, .asked = c.asked, .candidate = describe(c)};
+    fallbacks.asked.device_updates = most;
     fallbacks.candidate.host_bytes = needed - std::min(needed, spared);
     if (fallbacks.candidate.host_bytes > room)
       return tried.fallbacks.push_back(std::move(fallbacks));
@@ -143,17 +145,17 @@ class Choice {
     const double share =
         static_cast<double>(needed - room) / static_cast<double>(needed - c.candidate.host_bytes);
     const auto enough = static_cast<uint32_t>(std::ceil(share * most));
-    evaluator_.replaces(changed(c, [&](TrainerOptions& o) { o.device_updates = enough; }), c);
+    evaluator_.replaces(changed(c, [&](Schedule& s) { s.device_updates = enough; }), c);
   }
 
-  /// Plans the candidate with all of its other options. If host memory is too small for the undo
+  /// Plans the candidate as its schedule says. If host memory is too small for the undo
   /// logs, halves the number of speculative updates until it fits.
   void plan_at_home(PlannedCandidate& c, Tried& tried) const {
     const bool may_choose =
-        may_choose_speculated(requested_) && c.options.update == UpdateOrder::Speculate;
+        may_choose_speculated(requested_) && c.asked.update == UpdateOrder::Speculate;
     for (uint32_t num = c.context->layout->num_chunks();; num /= 2) {
-      if (may_choose) c.options.speculated_chunks = num;
-      c.plan = plan_step(*c.context, c.options);
+      if (may_choose) c.asked.speculated_chunks = num;
+      c.plan = plan_step(*c.context, c.asked);
       std::string too_large = evaluator_.evaluate(c);
       if (too_large.empty()) return evaluator_.bound(c);
       if (!may_choose || num == 0) return refuse_at_home(c, std::move(too_large), tried);
@@ -202,18 +204,16 @@ class Choice {
   }
 
   /// Dry runs run one after the other, because a model need not be thread-safe.
-  std::shared_ptr<const Preparation> run_dry(const TrainerOptions& setting) {
+  std::shared_ptr<const Preparation> run_dry(const Schedule& schedule) {
     std::lock_guard lock(model_mutex_);
-    return std::make_shared<const Preparation>(prepare_context(model_, setting, budgets_));
+    return std::make_shared<const Preparation>(
+        prepare_context(model_, requested_, schedule, budgets_));
   }
 
   /// The row of a candidate without a plan.
   static Candidate describe(const PlannedCandidate& c) {
     const Preparation& context = *c.context;
-    Candidate candidate{.order = context.options.micro_batch_order,
-                        .recompute = context.options.recompute,
-                        .activations = context.options.activations,
-                        .update = c.options.update,
+    Candidate candidate{.schedule = c.asked,
                         .flops = context.flops,
                         .smallest_device_bytes = context.smallest_device_bytes};
     if (context.num_blocks < context.smallest_blocks) {
@@ -236,7 +236,7 @@ class Choice {
   /// The preparation of the best candidate, with the table of all candidates.
   Preparation take(PlannedCandidate& best) {
     Preparation prepared = *best.context;
-    prepared.options = best.options;
+    prepared.schedule = best.asked;
     complete(prepared, std::move(best.plan));
     // In reverse, so that the best candidate of a row is stored last.
     for (auto c = planned_.crbegin(); c != planned_.crend(); ++c) {
@@ -290,9 +290,8 @@ class Choice {
   const TrainerOptions& requested_;
   const Budgets& budgets_;
   const Evaluator evaluator_;
-  const std::vector<TrainerOptions> settings_;
-  const std::vector<UpdateOrder> updates_;
-  std::vector<Tried> tried_;  // by setting
+  const std::vector<Schedule> schedules_;
+  std::vector<Tried> tried_;  // by index in schedules_
   std::mutex model_mutex_, planned_mutex_;
   std::vector<PlannedCandidate> planned_;  // at most kNear times slower than the fastest
   double least_s_ = std::numeric_limits<double>::infinity();

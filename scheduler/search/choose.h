@@ -1,5 +1,5 @@
-// Chooses the settings of TrainerOptions that are `Auto`: tries all their values and returns the
-// candidate with the shortest predicted time of a step.
+// Chooses the settings that a ScheduleRequest leaves to the planner: tries their values and returns
+// the candidate with the shortest predicted time of a step.
 //
 // Each combination of micro-batch order, recomputation and placement of activations has one dry run
 // and layout, and one plan for each order of updates. Each plan is simulated on the machine
@@ -17,15 +17,6 @@
 #include "scheduler/search/preparation.h"
 
 namespace ebb {
-
-/// The combinations of values for the settings that are `Auto`, simple ones first. UpdateOrder is
-/// not changed: see update_orders(). Without a device budget nothing has to leave the device, so
-/// activations stay on it, and only the horizontal order is tried, which needs the least memory. A
-/// single micro-batch has only the horizontal order, too.
-std::vector<TrainerOptions> settings_to_try(const TrainerOptions& options, const Budgets& budgets);
-/// The values for options.update. Those of `Auto` do not include Speculate: the refinement tries it
-/// for candidates with Overlap (Refinement::speculative()).
-std::vector<UpdateOrder> update_orders(const TrainerOptions& options);
 
 /// Times that differ by less than this fraction count as equal: they are the same sums in another
 /// order.

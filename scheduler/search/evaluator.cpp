@@ -10,15 +10,23 @@
 namespace ebb {
 namespace {
 
-/// How many layers of the model the tape recomputes (TapeOptions::recomputed_of).
-uint32_t recomputed_layers(const Preparation& context) {
-  const uint32_t all = context.num_layers;
-  const uint32_t num = std::min(all, context.options.recomputed_layers.value_or(UINT32_MAX));
-  const uint32_t of = std::min(all, context.options.recomputed_of.value_or(UINT32_MAX));
-  return of == 0 ? 0 : all / of * num + std::min(num, all % of);
+// A step that speculates must be faster by this factor. If every step were clipped, speculation
+// would make steps slower by less than that (docs/undo.md).
+constexpr double kWorthOfSpeculation = 1.03;
+
+/// The time by which candidates are compared.
+double compared_seconds(const Candidate& c) {
+  return c.schedule.update == UpdateOrder::Speculate ? kWorthOfSpeculation * c.seconds : c.seconds;
 }
 
 }  // namespace
+
+bool is_better(const Candidate& a, const Candidate& b) {
+  const double a_s = compared_seconds(a), b_s = compared_seconds(b);
+  if (a_s < b_s * (1 - kEqualSeconds)) return true;
+  if (a_s > b_s * (1 + kEqualSeconds)) return false;
+  return std::pair(a.moved_bytes, a.flops) < std::pair(b.moved_bytes, b.flops);
+}
 
 bool comes_first(const PlannedCandidate& a, const PlannedCandidate& b) {
   if (is_better(a.candidate, b.candidate)) return true;
@@ -41,13 +49,8 @@ std::string Evaluator::evaluate(PlannedCandidate& candidate) const {
     c.why_not = fmt::format("needs {} in all", format_bytes(home + c.device_bytes));
     return too_large_together(context, ledger, *budgets_.total_memory);
   }
-  c.update = candidate.options.update;
-  c.recomputed_layers = recomputed_layers(context);
-  c.recomputed_of = context.options.recomputed_of.value_or(0);
+  c.schedule = schedule_of(plan, candidate.asked);
   c.flops = context.flops;
-  c.device_updates = plan.count(&ChunkRecord::is_on_device);
-  c.resident_chunks = plan.count(&ChunkRecord::ends_on_device) - c.device_updates;
-  c.speculated_chunks = plan.count(&ChunkRecord::is_speculative);
   c.moved_bytes = plan.loaded_bytes + plan.stored_bytes;
   c.seconds = simulate(plan, context.trace, *context.layout, machine_).seconds;
   return {};
@@ -60,7 +63,7 @@ void Evaluator::bound(PlannedCandidate& c) const {
 }
 
 bool Evaluator::plans(PlannedCandidate& c) const {
-  c.plan = plan_step(*c.context, c.options);
+  c.plan = plan_step(*c.context, c.asked);
   return evaluate(c).empty();
 }
 
@@ -70,9 +73,9 @@ void Evaluator::take(PlannedCandidate other, PlannedCandidate& c) const {
 }
 
 bool Evaluator::replaces(PlannedCandidate other, PlannedCandidate& c) const {
-  if (std::ranges::find(other.no_better, other.options) != other.no_better.end()) return false;
+  if (std::ranges::find(other.no_better, other.asked) != other.no_better.end()) return false;
   if (!plans(other) || !is_better(other.candidate, c.candidate)) {
-    c.no_better.push_back(std::move(other.options));
+    c.no_better.push_back(other.asked);
     return false;
   }
   take(std::move(other), c);

@@ -11,35 +11,30 @@
 
 namespace ebb {
 
-/// A candidate with its dry run, its options and its plan.
+/// A candidate with its dry run, its schedule and its plan.
 struct PlannedCandidate {
   std::shared_ptr<const Preparation> context;  ///< scheduler/search/prepare.h
-  TrainerOptions options;
+  Schedule asked;  ///< candidate.schedule says what the plan does: its numbers may be smaller
   Plan plan = {};
   Candidate candidate = {};
-  size_t setting = 0, row = 0;  ///< in settings_to_try(); among its candidates
-  /// Options that were tried before and were not better than those of this candidate.
-  std::vector<TrainerOptions> no_better = {};
+  size_t setting = 0, row = 0;  ///< in schedules_to_try(); among its candidates
+  /// Schedules that were tried before and were not better than that of this candidate.
+  std::vector<Schedule> no_better = {};
 };
 
-/// A copy of the candidate with changed options and without a plan. The options of the original are
-/// among the copy's `no_better`.
+/// A copy of the candidate with a changed schedule and without a plan. The schedule of the original
+/// is among the copy's `no_better`.
 template <class Change>
 PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
   PlannedCandidate other{.context = c.context,
-                         .options = c.options,
+                         .asked = c.asked,
                          .candidate = c.candidate,
                          .setting = c.setting,
                          .row = c.row,
                          .no_better = c.no_better};
-  other.no_better.push_back(c.options);
-  change(other.options);
+  other.no_better.push_back(c.asked);
+  change(other.asked);
   return other;
-}
-
-/// May the planner choose the number of chunks with a speculative update?
-inline bool may_choose_speculated(const TrainerOptions& requested) {
-  return !requested.speculated_chunks && updates_after_norm(requested);
 }
 
 /// Is `a` better than `b` (is_better(), scheduler/search/choose.h)? Of two equal candidates, the
@@ -59,12 +54,12 @@ class Evaluator {
   std::string evaluate(PlannedCandidate& c) const;
   /// Computes the bound of c.plan.
   void bound(PlannedCandidate& c) const;
-  /// Makes the plan that c.options ask for and evaluates it. Returns whether it fits the budgets.
+  /// Makes the plan that c.asked asks for and evaluates it. Returns whether it fits the budgets.
   bool plans(PlannedCandidate& c) const;
   /// Replaces `c` by `other` and computes the bound.
   void take(PlannedCandidate other, PlannedCandidate& c) const;
   /// Plans `other`, and replaces `c` by it if it fits and is better. Returns whether it did so.
-  /// Options in other.no_better are not planned again: false.
+  /// Schedules in other.no_better are not planned again: false.
   bool replaces(PlannedCandidate other, PlannedCandidate& c) const;
 
  private:

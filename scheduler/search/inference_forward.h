@@ -1,9 +1,9 @@
-// How one forward of an inference runs on a tape. The dry run and the real run use these functions.
+// How one forward of an inference runs. The dry run and the real run use these functions.
 #pragma once
 
 #include <vector>
 
-#include "autograd/tape.h"
+#include "autograd/micro_batches.h"
 #include "scheduler/search/inference_preparation.h"
 
 namespace ebb {
@@ -27,12 +27,12 @@ inline TapeResults results_of(const ForwardSpec& forward, DType type, std::byte*
 }
 
 /// Runs the forward of one micro-batch. `loss_total` (1) fp64 is overwritten with its loss.
-/// REQUIRES: the compute stream of the tape's device is idle or runs in order.
-inline void run_forward(Tape& tape, const ForwardSpec& forward, std::span<const Tensor> inputs,
-                        const TapeResults& results, Tensor loss_total) {
-  tape.begin_micro_batch({.training = false, .results = results}, loss_total, Write::Store, 0);
-  forward.model->forward(tape, inputs);
-  tape.end_micro_batch();
+inline void run_forward(MicroBatches& micro_batches, const ForwardSpec& forward,
+                        std::span<const Tensor> inputs, const TapeResults& results,
+                        Tensor loss_total) {
+  micro_batches.run(*forward.model, {.tape = {.training = false, .results = results},
+                                     .inputs = inputs,
+                                     .loss_total = loss_total});
 }
 
 }  // namespace ebb

@@ -31,9 +31,9 @@ struct InferenceOptions {
 struct ForwardSpec {
   const Model* model = nullptr;  ///< all forwards have models with the same parameters
   bool loss = true;              ///< false: only the logits of the last rows are computed
-  int64_t num_losses = 0;        ///< rows of the loss if each has its own loss as a result; or 0
+  int64_t num_losses = 0;        ///< how many rows have their own loss as a result, all or none
   int64_t logits_rows = 0;       ///< the logits of this many last rows are a result
-  int64_t num_classes = 0;       ///< of the logits, if there are any
+  int64_t num_classes = 0;       ///< of the logits; needed if logits_rows > 0
 };
 
 /// The result of prepare_inference().
@@ -55,14 +55,15 @@ struct PreparedInference {
   size_t workspace_bytes = 0;         ///< of kernels
   size_t arena_bytes = 0;             ///< of the forward with the largest arena
   uint32_t num_blocks = 0;
-  uint32_t resident_chunks = 0;          ///< chunks of weights that stay on the device between runs
-  size_t smallest_device_bytes = 0;      ///< the smallest device budget that works
-  size_t full_device_bytes = 0;          ///< a larger device budget makes no run faster
-  int num_threads = 1;                   ///< for the kernels: the device may have no more threads
-  DeviceKind device = DeviceKind::Host;  ///< the device whose workspace was counted
+  uint32_t resident_chunks = 0;      ///< chunks of weights that stay on the device between runs
+  size_t smallest_device_bytes = 0;  ///< the smallest device budget that works
+  size_t full_device_bytes = 0;      ///< a larger device budget makes no run faster
+  DeviceProfile device = {};  ///< whose workspace was counted; a run may have no more threads
 };
 
-/// Throws PlanError where a budget is too small. The models must outlive all uses of the result.
+/// Throws PlanError where a budget is too small, ConfigError as Layout, and LogicError if there is
+/// no forward, or if forwards have different parameters, or persistent inputs of the same name that
+/// have different types or shapes. The models must outlive all uses of the result.
 PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
                                     const InferenceOptions& options, const Budgets& budgets);
 

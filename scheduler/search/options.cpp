@@ -2,47 +2,43 @@
 
 #include <fmt/format.h>
 
+#include "device/errors.h"
+
 namespace ebb {
 
-TapeOptions tape_options(const TrainerOptions& options, bool training, uint32_t step) {
+void check_device(const DeviceProfile& planned, const DeviceProfile& device) {
+  if (device.num_threads > planned.num_threads) {
+    throw ConfigError(
+        fmt::format("the device has {} threads, but the plan's workspace is for {}; pass "
+                    "DeviceInfo::profile to prepare() in Budgets::device",
+                    device.num_threads, planned.num_threads));
+  }
+  if (device.kind == DeviceKind::Cuda && planned.kind != DeviceKind::Cuda) {
+    throw ConfigError(
+        "the plan's workspace is for a host device, but the device is a GPU; pass "
+        "DeviceInfo::profile to prepare() in Budgets::device");
+  }
+  if (device.attention == AttentionKernels::Cudnn && planned.attention == AttentionKernels::Ebb) {
+    throw ConfigError(
+        "the plan's workspace is for Ebb's attention kernels, but the device uses those of cuDNN; "
+        "pass DeviceInfo::profile to prepare() in Budgets::device");
+  }
+}
+
+TapeOptions tape_options(const TrainerOptions& options, const Schedule& schedule, bool training,
+                         uint32_t step) {
   return {.training = training,
-          .recompute = static_cast<uint32_t>(options.recompute),
-          .recomputed_layers = options.recomputed_layers.value_or(UINT32_MAX),
-          .recomputed_of = options.recomputed_of.value_or(UINT32_MAX),
-          .mark_idle = options.activations == ActivationPlacement::Offload,
+          .recompute = schedule.recompute.layers_at_once,
+          .recomputed_layers = schedule.recompute.first,
+          .recomputed_of = schedule.recompute.of,
+          .mark_idle = schedule.activations == ActivationPlacement::Offload,
           .dropout = {.probability = options.dropout,
                       .key = random_key(options.seed, RandomUse::Dropout),
                       .step = step}};
 }
 
-std::string name_of(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::None:
-      return "none";
-    case Recompute::Layer:
-      return "layer";
-    case Recompute::Sqrt:
-      return "sqrt";
-    case Recompute::Auto:
-      return "auto";
-    default:
-      return fmt::format("{} layers", static_cast<uint32_t>(recompute));
-  }
-}
-
-std::string_view name_of(ActivationPlacement placement) {
-  static constexpr std::string_view kNames[] = {"device", "offload", "auto"};
-  return kNames[static_cast<int>(placement)];
-}
-
-std::string_view name_of(MicroBatchOrder order) {
-  static constexpr std::string_view kNames[] = {"horizontal", "vertical", "auto"};
-  return kNames[static_cast<int>(order)];
-}
-
-std::string_view name_of(UpdateOrder update) {
-  static constexpr std::string_view kNames[] = {"wait", "overlap", "speculate", "auto"};
-  return kNames[static_cast<int>(update)];
+uint32_t micro_batches_together(const Schedule& schedule, uint32_t count) {
+  return schedule.micro_batch_order == MicroBatchOrder::Vertical ? count : 1;
 }
 
 }  // namespace ebb

@@ -23,20 +23,13 @@
 
 namespace ebb {
 
-/// One combination of settings with the time and the memory that a step takes with them: a row of
-/// the planner's table.
+/// One schedule with the time and the memory that a step takes with it: a row of the planner's
+/// table.
 struct Candidate {
-  MicroBatchOrder order = MicroBatchOrder::Horizontal;
-  Recompute recompute = Recompute::None;
-  ActivationPlacement activations = ActivationPlacement::Device;
-  UpdateOrder update = UpdateOrder::Overlap;
-  // The planner searches these numbers only for candidates whose time is near the shortest.
-  uint32_t recomputed_layers = 0;  ///< how many layers of the model are recomputed
-  uint32_t recomputed_of = 0;      ///< TrainerOptions::recomputed_of; 0: one group of all layers
-  uint32_t resident_chunks = 0;    ///< resident chunks that the host updates
-  uint32_t device_updates = 0;     ///< resident chunks that the device updates
-  uint32_t speculated_chunks = 0;  ///< chunks with a speculative update
-  std::string why_not = {};  ///< empty: it fits the budgets; if not, members below are not set
+  /// The settings of the plan. Where the planner made no plan, the settings for which it would make
+  /// one. The planner searches numbers only for candidates whose time is near the shortest.
+  Schedule schedule = {};
+  std::string why_not = {};  ///< empty: it fits the budgets; if not, times and sizes are not set
   double seconds = 0;        ///< the predicted time of a step; 0 on a machine without rates
   Bound bound = {};
   double flops = 0;                  ///< of a step, with recomputation
@@ -48,12 +41,14 @@ struct Candidate {
 
 /// The result of prepare().
 struct Preparation {
-  TrainerOptions options;             ///< none is `Auto` or `Sqrt`
+  TrainerOptions options;             ///< as requested
+  Schedule schedule;                  ///< what the plan does
   std::vector<Candidate> candidates;  ///< one per combination of values; simple ones first
   size_t chosen = 0;                  ///< index of the chosen candidate
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
-  std::shared_ptr<const ChunkTrace> chunk_trace;  ///< of `trace`; null once complete() has run
+  std::shared_ptr<const ChunkTrace> chunk_trace;  ///< of `trace`, during the search; then null
+  /// With 0 options.evaluation_batches the plan and the trace of the evaluation are empty.
   Plan plan, evaluation_plan;
   Plan initialise_plan;  ///< runs once, before step 0
   Plan flush_plan;       ///< runs after a step if no other step follows at once
@@ -65,16 +60,14 @@ struct Preparation {
   uint32_t full_blocks = 0;       ///< with so many blocks no chunk is evicted before its last use
   size_t smallest_device_bytes = 0;  ///< the smallest device budget with which a candidate works
   size_t full_device_bytes = 0;      ///< beyond it, only device updates use more memory
-  int num_threads = 1;               ///< for the kernels: the device may have no more threads
-  DeviceKind device = DeviceKind::Host;            ///< the device whose workspace was counted
-  std::optional<AttentionKernels> attention = {};  ///< the kernels whose workspace was counted
-  size_t pinned_memory = SIZE_MAX;                 ///< Budgets::pinned_memory
-  double flops = 0;                                ///< of a step, with recomputation
-  uint32_t num_layers = 0;                         ///< layers of the model
+  DeviceProfile device = {};  ///< whose workspace was counted; a run may have no more threads
+  double flops = 0;           ///< of a step, with recomputation
+  uint32_t num_layers = 0;    ///< layers of the model
 };
 
 /// The planner predicts times with the rates of `machine`. Without rates it chooses the candidate
-/// that moves the fewest bytes, and of equal ones the one with the fewest flops.
+/// that moves the fewest bytes, and of equal ones the one with the fewest flops. The result does
+/// not refer to the model or the machine.
 Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                     const Machine& machine = {});
 

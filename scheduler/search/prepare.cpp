@@ -24,35 +24,30 @@ struct DryRun {
   Trace trace;
   std::vector<ParameterId> order;
   std::vector<uint32_t> num_uses;
-  uint32_t num_layers = 0;
 };
 
-DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
-               bool training, const DeviceOptions& counted) {
-  SimDevice sim(counted);
+DryRun dry_run(const Model& model, const TrainerOptions& options, const Schedule& schedule,
+               uint32_t num_micro_batches, bool training, const DeviceProfile& device) {
+  SimDevice sim({.profile = device});
   const auto compute = sim.create_stream(StreamKind::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = recorder.arena().base();  // never touched
-  MicroBatches micro_batches(model, sim, *compute, recorder, recorder.arena(),
-                             options.micro_batch_order == MicroBatchOrder::Vertical,
-                             num_micro_batches);
+  MicroBatches micro_batches(sim, *compute, recorder, recorder.arena(),
+                             micro_batches_together(schedule, num_micro_batches));
   std::vector<Tensor> inputs;
   for (uint32_t k = 0; k < num_micro_batches; ++k) {
     for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
   }
-  micro_batches.run({.count = num_micro_batches,
-                     .tape = tape_options(options, training),
+  micro_batches.run(model,
+                    {.count = num_micro_batches,
+                     .tape = tape_options(options, schedule, training),
                      .inputs = inputs,
                      .loss_total = {base, DType::F64, {1}}},
                     [&](uint32_t k) {
-                      // In horizontal order, micro-batch 0 has ended.
                       if (k == 1) recorder.expect_micro_batches(num_micro_batches);
                       recorder.begin_micro_batch(k);
                     });
-  DryRun result{.trace = {},
-                .order = recorder.first_use_order(),
-                .num_uses = recorder.num_uses(),
-                .num_layers = micro_batches.num_layers()};
+  DryRun result{.trace = {}, .order = recorder.first_use_order(), .num_uses = recorder.num_uses()};
   result.trace = recorder.take();
   return result;
 }
@@ -123,18 +118,17 @@ void check_num_chunk_uses(const Trace& trace, const Layout& layout) {
           std::min<uint64_t>(std::bit_ceil(bytes / kMostUses + 1), TrainerOptions{}.chunk_bytes))));
 }
 
-PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
+PlanOptions plan_options(const Preparation& context, const Schedule& schedule, uint32_t num_blocks,
+                         bool update) {
   return {.num_blocks = num_blocks,
           .update = update,
-          .update_after_norm = updates_after_norm(options),
-          .gradient_buffers = options.gradient_buffers.value_or(kGradientBuffers),
-          .defer_updates = options.update != UpdateOrder::Wait,
-          .deferred_share = options.deferred_share.value_or(kDeferredShare),
-          .speculated_chunks = options.update == UpdateOrder::Speculate
-                                   ? options.speculated_chunks.value_or(UINT32_MAX)
-                                   : 0,
-          .resident_chunks = options.resident_chunks.value_or(0),
-          .device_updates = options.device_updates.value_or(0)};
+          .update_after_norm = updates_after_norm(context.options),
+          .gradient_buffers = schedule.gradient_buffers,
+          .defer_updates = schedule.update != UpdateOrder::Wait,
+          .deferred_share = schedule.deferred_share,
+          .speculated_chunks = schedule.speculated_chunks,
+          .resident_chunks = schedule.resident_chunks,
+          .device_updates = schedule.device_updates};
 }
 
 /// The number of blocks in the budget besides the planes of `device_updates` chunks, but no more
@@ -179,40 +173,37 @@ BlockNeed need_of(const Preparation& p, const ChunkTrace& evaluating) {
   return evaluation.num_blocks > need.num_blocks ? evaluation : need;
 }
 
-/// The square root of the number of layers. With groups of so many layers, about as many
-/// activations are kept between groups as exist inside one group.
-Recompute square_root(const Model& model, TrainerOptions options) {
-  options.recompute = Recompute::None;
-  options.activations = ActivationPlacement::Device;
-  options.micro_batch_order = MicroBatchOrder::Horizontal;
-  const double num_layers = dry_run(model, options, 1, true, {.num_threads = 1}).num_layers;
-  return static_cast<Recompute>(std::max(1L, std::lround(std::sqrt(num_layers))));
-}
-
 }  // namespace
 
-Preparation prepare_context(const Model& model, const TrainerOptions& requested,
-                            const Budgets& budgets) {
-  TrainerOptions options = requested;
-  if (options.recompute == Recompute::Sqrt) options.recompute = square_root(model, options);
+// With the square root, about as many activations are kept between groups as exist inside one
+// group.
+Recompute resolve(const RecomputeRequest& request, const Model& model) {
+  if (const auto* const recompute = std::get_if<Recompute>(&request)) return *recompute;
+  const double root = std::sqrt(model.num_layers());
+  return {.layers_at_once = static_cast<uint32_t>(std::max(1L, std::lround(root)))};
+}
+
+DeviceProfile counted_device(const Budgets& budgets) {
+  DeviceProfile device = budgets.device;
+  if (device.num_threads <= 0) device.num_threads = num_usable_cores();
+  return device;
+}
+
+Preparation prepare_context(const Model& model, const TrainerOptions& options,
+                            const Schedule& schedule, const Budgets& budgets) {
   Preparation p;
   p.options = options;
-  p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
-  p.device = budgets.device;
-  p.attention = budgets.attention;
-  p.pinned_memory = budgets.pinned_memory;
-  const DeviceOptions counted = {.kind = DeviceKind::Sim,
-                                 .num_threads = p.num_threads,
-                                 .attention = p.attention,
-                                 .counted_kind = p.device};
-  DryRun run = dry_run(model, options, options.gradient_accumulation, true, counted);
-  p.num_layers = run.num_layers;
+  p.schedule = schedule;
+  p.device = counted_device(budgets);
+  DryRun run = dry_run(model, options, schedule, options.gradient_accumulation, true, p.device);
+  p.num_layers = model.num_layers();
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
   check_num_chunk_uses(p.trace, *p.layout);
   if (options.evaluation_batches > 0) {
-    p.evaluation_trace = dry_run(model, options, options.evaluation_batches, false, counted).trace;
+    p.evaluation_trace =
+        dry_run(model, options, schedule, options.evaluation_batches, false, p.device).trace;
   }
   for (const Call& m : p.trace.calls) p.flops += m.cost.flops;
 
@@ -236,10 +227,10 @@ namespace {
 /// Can the bounce buffer be pinned, together with the other small buffers and the smallest staging
 /// buffers?
 bool can_pin_window(const Preparation& p) {
-  if (p.device != DeviceKind::Cuda) return true;
+  if (p.device.kind != DeviceKind::Cuda) return true;
   return p.ledger.bytes("inputs", Tier::Device) + kCoefficientBytes +
              bounce_buffer_bytes(*p.layout) + staging_bytes(kSmallestStagingSlotBytes) <=
-         p.pinned_memory;
+         p.device.pinned_bytes;
 }
 
 }  // namespace
@@ -271,25 +262,32 @@ void throw_too_large_for_device(const Preparation& p, size_t budget) {
       need_by_class(need, p.ledger, p.layout->chunk_bytes())));
 }
 
-Plan plan_step(const Preparation& context, const TrainerOptions& requested) {
-  TrainerOptions options = requested;
-  options.device_updates =
-      std::min(requested.device_updates.value_or(0), most_device_updates(context));
+Plan plan_step(const Preparation& context, const Schedule& requested) {
+  Schedule schedule = requested;
+  schedule.device_updates = std::min(requested.device_updates, most_device_updates(context));
+  const uint32_t num_blocks = blocks_beside(context, schedule.device_updates);
   return make_plan(*context.chunk_trace, context.trace, *context.layout,
-                   plan_options(options, blocks_beside(context, *options.device_updates), true));
+                   plan_options(context, schedule, num_blocks, true));
+}
+
+Schedule schedule_of(const Plan& plan, Schedule asked) {
+  asked.device_updates = plan.count(&ChunkRecord::is_on_device);
+  asked.resident_chunks = plan.count(&ChunkRecord::ends_on_device) - asked.device_updates;
+  asked.speculated_chunks = plan.count(&ChunkRecord::is_speculative);
+  return asked;
 }
 
 namespace {
 
 /// The size of the staging buffers; 0 on the host backend, or if the home can be pinned completely.
 size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
-  if (p.device != DeviceKind::Cuda) return 0;
+  if (p.device.kind != DeviceKind::Cuda) return 0;
   const bool updates = plan.count(&ChunkRecord::is_on_device) > 0;
   const size_t pinned_buffers[] = {input_bytes, sizeof(double), updates ? kCoefficientBytes : 0,
                                    updates ? bounce_buffer_bytes(*p.layout) : 0};
   const size_t home_bytes =
       copied_bytes(*p.layout, state_planes(p.options.dtype), home_options(plan));
-  return planned_staging_bytes(p.pinned_memory, pinned_buffers, home_bytes);
+  return planned_staging_bytes(p.device.pinned_bytes, pinned_buffers, home_bytes);
 }
 
 }  // namespace
@@ -318,17 +316,14 @@ void complete(Preparation& p, Plan plan) {
   p.ledger = ledger_with(p, plan);
   p.plan = std::move(plan);
   p.num_blocks = p.plan.num_blocks;
-  p.options.device_updates = p.plan.count(&ChunkRecord::is_on_device);
-  p.options.speculated_chunks = p.plan.count(&ChunkRecord::is_speculative);
-  p.options.resident_chunks =
-      p.plan.count(&ChunkRecord::ends_on_device) - *p.options.device_updates;
-  check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));
+  p.schedule = schedule_of(p.plan, p.schedule);
+  check_plan(p.plan, p.trace, layout, plan_options(p, p.schedule, p.num_blocks, true));
   p.initialise_plan = make_initialise_plan(p.plan);
   p.flush_plan = make_flush_plan(p.plan);
   p.warm_up_plan = make_warm_up_plan(p.plan, layout);
   p.chunk_trace.reset();
   if (p.options.evaluation_batches == 0) return;
-  PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
+  PlanOptions evaluation = plan_options(p, p.schedule, p.num_blocks, false);
   evaluation.resident_chunks = 0;  // a step leaves other chunks resident
   evaluation.chunks_of_step = p.plan.chunks;
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
@@ -340,9 +335,11 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   if (options.gradient_accumulation == 0) {
     throw ConfigError("`gradient_accumulation` 0: a step has at least one micro-batch");
   }
-  if (options.recomputed_of == 0) {
+  const std::optional<RecomputeRequest>& recompute = options.schedule.recompute;
+  const auto* const layers = recompute ? std::get_if<Recompute>(&*recompute) : nullptr;
+  if (layers != nullptr && layers->of == 0) {
     throw ConfigError(
-        "recomputed_of is 0: a group of layers, of which some are recomputed, has 1 or more");
+        "Recompute::of is 0: a group of layers, of which some are recomputed, has 1 or more");
   }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     throw ConfigError(

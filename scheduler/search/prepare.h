@@ -1,6 +1,6 @@
-// The parts of prepare(), for options without `Auto`: prepare_context() makes everything before the
-// plan, plan_step() makes a plan, and complete() adds what belongs to the chosen plan. Pure
-// functions. A context is a Preparation without a plan.
+// The parts of prepare(), for one schedule: prepare_context() makes everything before the plan,
+// plan_step() makes a plan, and complete() adds what belongs to the chosen plan. Pure functions. A
+// context is a Preparation without a plan.
 #pragma once
 
 #include <string>
@@ -10,12 +10,19 @@
 
 namespace ebb {
 
+/// The recomputation that a request means for this model.
+Recompute resolve(const RecomputeRequest& request, const Model& model);
+
+/// The device whose memory is counted, with its number of threads.
+DeviceProfile counted_device(const Budgets& budgets);
+
 /// Traces, the layout, the blocks that they need, and a ledger of the memory that does not depend
 /// on a plan. `num_blocks` is the number of blocks in the budget; it is less than `smallest_blocks`
-/// if the budget is too small. The context does not depend on options.update. Throws ConfigError if
-/// the model cannot run with these options.
+/// if the budget is too small. Of the schedule, the context depends only on the micro-batch order,
+/// the recomputation and the placement of activations. Throws ConfigError if the model cannot run
+/// with these options.
 Preparation prepare_context(const Model& model, const TrainerOptions& options,
-                            const Budgets& budgets);
+                            const Schedule& schedule, const Budgets& budgets);
 
 /// The text of an error: a message with a table below it, without a newline at the end.
 std::string with_table(std::string_view message, std::string_view table);
@@ -31,16 +38,18 @@ std::string too_large_together(const Preparation& context, const Ledger& ledger,
 /// The largest number of chunks that the device can update within the budget.
 uint32_t most_device_updates(const Preparation& context);
 
-/// The plan of a step. `options` may differ from those of the context only in update,
-/// deferred_share, gradient_buffers, speculated_chunks, resident_chunks and device_updates.
-/// REQUIRES: context.num_blocks >= context.smallest_blocks.
-Plan plan_step(const Preparation& context, const TrainerOptions& options);
+/// The plan of a step with this schedule, which may differ from that of the context in settings on
+/// which the context does not depend. REQUIRES: context.num_blocks >= context.smallest_blocks.
+Plan plan_step(const Preparation& context, const Schedule& schedule);
+/// `asked`, with the numbers of chunks of this plan, which may be smaller.
+Schedule schedule_of(const Plan& plan, Schedule asked);
 
 /// The ledger of a run with this plan.
 Ledger ledger_with(const Preparation& context, const Plan& plan);
 
 /// Makes the context a whole Preparation: adds the plan, its ledger, its initialise, warm-up and
-/// flush plans and the plan of the evaluation. Throws LogicError if a plan is not valid.
+/// flush plans and the plan of the evaluation. REQUIRES: context.schedule is the schedule of the
+/// plan. Throws LogicError if a plan is not valid.
 void complete(Preparation& context, Plan plan);
 
 }  // namespace ebb

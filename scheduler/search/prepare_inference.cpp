@@ -13,7 +13,6 @@
 #include "scheduler/search/inference_preparation.h"
 #include "scheduler/search/prepare.h"
 #include "scheduler/search/trace_recorder.h"
-#include "system/cores.h"
 
 namespace ebb {
 namespace {
@@ -26,8 +25,8 @@ struct DryRun {
   std::vector<ParameterId> order;
 };
 
-DryRun dry_run(const ForwardSpec& forward, DType dtype, int num_threads, DeviceKind device) {
-  SimDevice sim({.kind = DeviceKind::Sim, .num_threads = num_threads, .counted_kind = device});
+DryRun dry_run(const ForwardSpec& forward, DType dtype, const DeviceProfile& device) {
+  SimDevice sim({.profile = device});
   const auto compute = sim.create_stream(StreamKind::Compute);
   TraceRecorder recorder(sim, forward.model->parameters(), dtype);
   std::byte* const base = recorder.arena().base();  // never touched
@@ -35,8 +34,9 @@ DryRun dry_run(const ForwardSpec& forward, DType dtype, int num_threads, DeviceK
   for (const InputSpec& spec : forward.model->inputs()) {
     inputs.push_back({base, spec.dtype, spec.shape});
   }
-  Tape tape(sim, *compute, recorder, recorder.arena());
-  run_forward(tape, forward, inputs, results_of(forward, dtype, base), {base, DType::F64, {1}});
+  MicroBatches micro_batches(sim, *compute, recorder, recorder.arena(), 1);
+  run_forward(micro_batches, forward, inputs, results_of(forward, dtype, base),
+              {base, DType::F64, {1}});
   DryRun run{.trace = {}, .order = recorder.first_use_order()};
   run.trace = recorder.take();
   return run;
@@ -167,11 +167,11 @@ PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
   check_forwards(forwards);
   PreparedInference p;
   p.options = options;
-  p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
-  p.device = budgets.device;
+  p.device = counted_device(budgets);
+  p.device.attention.reset();  // the workspace is large enough for all attention kernels
   std::vector<ChunkTrace> chunk_traces;
   for (const ForwardSpec& forward : forwards) {
-    DryRun run = dry_run(forward, options.dtype, p.num_threads, p.device);
+    DryRun run = dry_run(forward, options.dtype, p.device);
     if (!p.layout) {
       p.layout = std::make_shared<const Layout>(
           make_layout(forward.model->parameters(), run.order, options));
@@ -204,10 +204,10 @@ PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
   p.ledger.add("inputs", Tier::Host, p.input_bytes);
   p.ledger.add("losses and logits", Tier::Host, p.result_bytes);
   p.ledger.add("loss", Tier::Host, sizeof(double));
-  if (p.device == DeviceKind::Cuda) {
+  if (p.device.kind == DeviceKind::Cuda) {
     const size_t pinned_buffers[] = {p.input_bytes, sizeof(double), p.result_bytes};
     p.ledger.add("staging buffers", Tier::Host,
-                 planned_staging_bytes(budgets.pinned_memory, pinned_buffers,
+                 planned_staging_bytes(p.device.pinned_bytes, pinned_buffers,
                                        copied_bytes(*p.layout, weights, {})));
   }
   check_home(p, budgets);

@@ -39,11 +39,12 @@ TraceRecorder::TraceRecorder(Device& sim, const Parameters& parameters, DType we
                observe_arena(event, offset, bytes);
              }),
       written_(parameters.size()) {
-  EBB_CHECK(sim.info().kind == DeviceKind::Sim, "a trace is recorded on the simulated device");
+  EBB_CHECK(sim.info().profile.kind == DeviceKind::Sim,
+            "a trace is recorded on the simulated device");
 }
 
 void TraceRecorder::expect_micro_batches(uint32_t count) const {
-  if (trace_.calls.size() * count > kMostCalls) throw_too_many_calls();
+  if (calls_of_first_ * count > kMostCalls) throw_too_many_calls();
 }
 
 void TraceRecorder::begin_call(std::string_view name, Phase phase,
@@ -60,6 +61,7 @@ void TraceRecorder::begin_call(std::string_view name, Phase phase,
     trace_.uses.push_back(use);
   }
   trace_.calls.push_back(call);
+  if (micro_batch_ == 0) ++calls_of_first_;
   static_cast<SimDevice&>(sim_).take();
 }
 

@@ -28,8 +28,8 @@ class TraceRecorder : public Hooks {
 
   /// The arena for the model's tape. It hands out addresses without memory.
   Arena& arena() { return arena_; }
-  /// Throws if `count` micro-batches like those recorded so far have too many calls. Otherwise
-  /// recording them would take seconds and a gigabyte before the last call is refused.
+  /// Throws if `count` micro-batches with as many calls as micro-batch 0 has so far are too many.
+  /// Otherwise recording them would take seconds and a gigabyte before the last call is refused.
   void expect_micro_batches(uint32_t count) const;
   void begin_micro_batch(uint32_t micro_batch) { micro_batch_ = micro_batch; }
   void begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) override;
@@ -55,6 +55,7 @@ class TraceRecorder : public Hooks {
   Arena arena_;
   Trace trace_;
   uint32_t micro_batch_ = 0;
+  size_t calls_of_first_ = 0;  // of micro-batch 0
   struct Live {
     size_t offset;
     uint32_t span;          // in trace_.activations

@@ -111,10 +111,13 @@ class PlainHooks : public Hooks {
 Variable source(Tape& tape, Tensor x, Tensor dx) {
   tape.begin_call("source", {});
   const Variable y = tape.output(x.shape, x.dtype);
-  tape.stream().copy(y.value.data, x.data, x.bytes(), CopyKind::Within);
-  tape.end_call([y, dx](const Backward& b) {
-    b.stream().copy(dx.data, b.gradient(y).data, dx.bytes(), CopyKind::Within);
-  });
+  tape.end_call(
+      [x, y](const Forward& f) {
+        f.stream().copy(f.value(y).data, x.data, x.bytes(), CopyKind::Within);
+      },
+      [y, dx](const Backward& b) {
+        b.stream().copy(dx.data, b.gradient(y).data, dx.bytes(), CopyKind::Within);
+      });
   return y;
 }
 
@@ -152,7 +155,7 @@ struct Run {
 constexpr float kScale = 0.25f;
 
 Outcome run_head(const Head& head, const Run& run) {
-  const auto device = create_device({.num_threads = 2});
+  const auto device = create_device({.profile = {.num_threads = 2}});
   device->reserve_workspace(size_t{32} << 20);
   std::vector<Buffer> buffers;
   const auto tensor = [&](DType dtype, Shape shape) {
@@ -186,7 +189,7 @@ Outcome run_head(const Head& head, const Run& run) {
                                head.bias.empty() ? std::nullopt : std::optional(kBias));
     }
     tape.begin_backward();
-    tape.run_backward(0);
+    tape.backward_of_part();
     tape.end_micro_batch();
   }
   EXPECT_EQ(arena.live_bytes(), 0u);

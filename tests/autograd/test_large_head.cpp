@@ -19,8 +19,8 @@ class LargeHead : public Model {
   std::vector<InputSpec> inputs() const override {
     return {{"x", {1, 4096, kWidth}, DType::BF16}, {"targets", {1, 4096}, DType::I32}};
   }
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
-    const Variable x = layer_norm(tape, {.value = inputs[0]}, norm_, bias_);
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override {
+    x = layer_norm(tape, x, norm_, bias_);
     classifier_cross_entropy(tape, x, head_, kVocabulary, inputs[1], cut_, head_bias_);
   }
 
@@ -35,21 +35,22 @@ class LargeHead : public Model {
 };
 
 TrainerOptions options(MicroBatchOrder order, uint32_t num_micro_batches) {
-  return {.micro_batch_order = order,
-          .gradient_accumulation = num_micro_batches,
-          .evaluation_batches = 1};
+  return {.gradient_accumulation = num_micro_batches,
+          .evaluation_batches = 1,
+          .schedule = {.micro_batch_order = order}};
 }
 
 TEST(LargeHead, NeedsLessThanAGibibyteOfBlocks) {
   const TrainerOptions requested = options(MicroBatchOrder::Horizontal, 2);
-  const Preparation p = prepare(LargeHead(), requested, {.num_threads = 2});
+  const Preparation p = prepare(LargeHead(), requested, {.device = {.num_threads = 2}});
   EXPECT_LT(p.smallest_blocks * requested.chunk_bytes, kGiB);
   // prepare() validates its plan.
   const Preparation smallest =
-      prepare(LargeHead(), requested, {.device_memory = p.smallest_device_bytes, .num_threads = 2});
+      prepare(LargeHead(), requested,
+              {.device_memory = p.smallest_device_bytes, .device = {.num_threads = 2}});
   EXPECT_EQ(smallest.num_blocks, p.smallest_blocks);
   const ClassifierCut whole{.weight_elements = int64_t{1} << 40};
-  const Preparation at_once = prepare(LargeHead(whole), requested, {.num_threads = 2});
+  const Preparation at_once = prepare(LargeHead(whole), requested, {.device = {.num_threads = 2}});
   EXPECT_GT(at_once.smallest_blocks * requested.chunk_bytes, 6 * kGiB);
 }
 
@@ -57,9 +58,9 @@ TEST(LargeHead, MayHaveABias) {
   for (const MicroBatchOrder order : {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical}) {
     const LargeHead model({}, true);
     const size_t least =
-        prepare(model, options(order, 2), {.num_threads = 2}).smallest_device_bytes;
+        prepare(model, options(order, 2), {.device = {.num_threads = 2}}).smallest_device_bytes;
     const Preparation p =
-        prepare(model, options(order, 2), {.device_memory = least, .num_threads = 2});
+        prepare(model, options(order, 2), {.device_memory = least, .device = {.num_threads = 2}});
     EXPECT_EQ(p.num_blocks, p.smallest_blocks);
   }
 }
@@ -69,10 +70,11 @@ TEST(LargeHead, MayHaveABias) {
 TEST(LargeHead, IsLoadedTwiceForAnyNumberOfMicroBatches) {
   for (const uint32_t k : {1u, 4u}) {
     const TrainerOptions requested = options(MicroBatchOrder::Vertical, k);
-    const size_t least = prepare(LargeHead(), requested, {.num_threads = 2}).smallest_device_bytes;
+    const size_t least =
+        prepare(LargeHead(), requested, {.device = {.num_threads = 2}}).smallest_device_bytes;
     const Preparation p =
         prepare(LargeHead(), requested,
-                {.device_memory = least + 4 * requested.chunk_bytes, .num_threads = 2});
+                {.device_memory = least + 4 * requested.chunk_bytes, .device = {.num_threads = 2}});
     ASSERT_LT(p.num_blocks, p.full_blocks);
     std::vector<int> loads(p.layout->num_chunks(), 0);
     for (const Op& op : p.plan.ops) {
@@ -92,7 +94,7 @@ class WithRows : public Model {
   explicit WithRows(std::vector<RowRange> rows) : rows_(std::move(rows)) {}
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override { return {{"x", {4, 8}, DType::BF16}}; }
-  void forward(Tape& tape, std::span<const Tensor>) const override {
+  void end(Tape& tape, std::span<const Tensor>, Variable) const override {
     for (size_t i = 0; i < rows_.size(); ++i) {
       tape.begin_loss_call("part", {{.parameter = weight_, .rows = rows_[i], .continues = i > 0}});
       tape.add_losses(tape.scratch({4}, DType::F32));
@@ -108,7 +110,7 @@ class WithRows : public Model {
 
 std::string error_of(const std::vector<RowRange>& rows) {
   try {
-    prepare(WithRows(rows), {}, {.num_threads = 1});
+    prepare(WithRows(rows), {}, {.device = {.num_threads = 1}});
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -122,7 +124,7 @@ TEST(RowsOfAParameter, MustNotOverlapAndMustCoverTheParameter) {
   EXPECT_NE(error_of({{0, 33}, {32, 32}}).find("rows 0 to 33 and in rows 32 to 64"),
             std::string::npos)
       << error_of({{0, 33}, {32, 32}});
-  EXPECT_THROW(prepare(WithRows({{32, 33}}), {}, {.num_threads = 1}), LogicError);
+  EXPECT_THROW(prepare(WithRows({{32, 33}}), {}, {.device = {.num_threads = 1}}), LogicError);
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kBlock = 2 * kMiB;
 
 std::unique_ptr<Device> create_gpu(DeviceOptions options = {}) {
-  options.kind = DeviceKind::Cuda;
-  options.num_threads = 1;
+  options.profile.kind = DeviceKind::Cuda;
+  options.profile.num_threads = 1;
   return create_device(options);
 }
 
@@ -63,12 +63,13 @@ TEST_F(EmulatedBackend, ADriverWithoutAGpuIsToldFromNone) {
 TEST_F(EmulatedBackend, ALibraryForAttentionIsTakenWhereItIsAndAskedForWhereItIsNot) {
   EXPECT_EQ(probe_cuda().attention_library, "");
   const std::string ours = create_gpu()->info().name;
-  EXPECT_SAYS(error_of<ConfigError>([] { create_gpu({.attention = AttentionKernels::Cudnn}); }),
+  EXPECT_SAYS(error_of<ConfigError>(
+                  [] { create_gpu({.profile = {.attention = AttentionKernels::Cudnn}}); }),
               "LD_LIBRARY_PATH, or use `attention` ebb");
   emulation::settings().attention_library = "cuDNN 9.11.0";
   EXPECT_EQ(probe_cuda().attention_library, "cuDNN 9.11.0");
   EXPECT_EQ(create_gpu()->info().name, ours + ", attention by cuDNN 9.11.0");
-  EXPECT_EQ(create_gpu({.attention = AttentionKernels::Ebb})->info().name, ours);
+  EXPECT_EQ(create_gpu({.profile = {.attention = AttentionKernels::Ebb}})->info().name, ours);
 }
 
 TEST_F(EmulatedBackend, GpusThatWillNotDoAreRefusedByName) {

@@ -21,14 +21,14 @@ class HomeMemoryTest : public testing::Test {
 
   static std::unique_ptr<Device> device(size_t pinned_bytes = SIZE_MAX) {
     return create_device(
-        {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = pinned_bytes});
+        {.profile = {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = pinned_bytes}});
   }
   /// A device whose driver registers at most `piece_bytes` in one call. Real drivers refuse half a
   /// TiB.
   static std::unique_ptr<Device> device_of_pieces(size_t piece_bytes) {
     emulation::settings().pinnable_at_once = piece_bytes;
-    return create_device(
-        {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_piece_bytes = piece_bytes});
+    return create_device({.profile = {.kind = DeviceKind::Cuda, .num_threads = 1},
+                          .pinned_piece_bytes = piece_bytes});
   }
 };
 
@@ -222,12 +222,11 @@ TEST_F(HomeMemoryTest, BuffersThatArePinnedWholeKeepToTheLimit) {
 
 TEST_F(HomeMemoryTest, ACopyThatFailsOnTheWayIsKnownToTheStream) {
   int launches = 0;
-  const auto device = create_device({.kind = DeviceKind::Cuda,
-                                     .num_threads = 1,
-                                     .pinned_bytes = 2 * kMiB,
-                                     .fault = [&launches](FaultSite site) {
-                                       return site == FaultSite::Launch && ++launches == 3;
-                                     }});
+  const auto device = create_device(
+      {.profile = {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = 2 * kMiB},
+       .fault = [&launches](FaultSite site) {
+         return site == FaultSite::Launch && ++launches == 3;
+       }});
   const Buffer home = device->allocate(MemoryKind::Home, 8 * kMiB, "home");
   const Buffer there = device->allocate(MemoryKind::Device, 8 * kMiB, "there");
   const auto load = device->create_stream(StreamKind::Load);

@@ -98,7 +98,7 @@ TEST_F(ProfilerRangesTest, AreNoneWhereNoProfilerWatches) {
 
 TEST_F(ProfilerRangesTest, ALongNameIsCut) {
   emulation::settings().is_profiled = true;
-  const auto device = create_device({.kind = DeviceKind::Cuda, .num_threads = 1});
+  const auto device = create_device({.profile = {.kind = DeviceKind::Cuda, .num_threads = 1}});
   const std::string what = "what", longest(200, 'x');
   {
     const ProfiledRange outer(*device, {what, longest});

@@ -32,7 +32,8 @@ class StagingRingTest : public testing::Test {
 
   /// `fault`: called for each piece that a ring's thread copies; true makes the copy fail.
   void make_device(std::function<bool(uint64_t piece)> fault = {}) {
-    DeviceOptions options{.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = kPinned};
+    DeviceOptions options{
+        .profile = {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = kPinned}};
     if (fault) {
       options.fault = [this, fault](FaultSite site) {
         return site == FaultSite::Launch && fault(num_pieces_++);

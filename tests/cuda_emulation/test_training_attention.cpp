@@ -25,7 +25,7 @@ TEST_F(LibraryAttention, HasTheSameBitsForEveryBudgetAndOrder) {
   IdentityCheck short_rows, long_rows;
   for (const TrainingCase& run :
        {TrainingCase{.memory = Memory::Smallest},
-        {.memory = Memory::Between, .recompute = Recompute::Layer},
+        {.memory = Memory::Between, .recompute = kRecomputeEach},
         {.accumulation = 2, .memory = Memory::Smallest, .order = MicroBatchOrder::Vertical},
         {.accumulation = 2, .memory = Memory::Smallest, .update = UpdateOrder::Wait}}) {
     short_rows.run(on_gpu(run));
@@ -56,16 +56,17 @@ TEST_F(LibraryAttention, IsAskedOfThePlanToo) {
   run.length = run.model.max_positions = 4096;  // 128 MiB of scores; products need 32 MiB
   const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
   const auto plan_for = [&](std::optional<AttentionKernels> attention) {
-    return prepare(model, run.options(),
-                   {.num_threads = 1, .device = DeviceKind::Cuda, .attention = attention});
+    return prepare(
+        model, run.options(),
+        {.device = {.kind = DeviceKind::Cuda, .num_threads = 1, .attention = attention}});
   };
   const Preparation any = plan_for({}), ours = plan_for(AttentionKernels::Ebb);
   EXPECT_LT(ours.smallest_device_bytes, any.smallest_device_bytes);
   EXPECT_EQ(plan_for(AttentionKernels::Cudnn).smallest_device_bytes, any.smallest_device_bytes);
-  const auto device = create_device({.kind = DeviceKind::Cuda, .num_threads = 1});
+  const auto device = create_device({.profile = {.kind = DeviceKind::Cuda, .num_threads = 1}});
   Trainer(model, *device, any);
   const std::string error = error_of<ConfigError>([&] { Trainer(model, *device, ours); }).what();
-  EXPECT_NE(error.find("Budgets::attention"), std::string::npos) << error;
+  EXPECT_NE(error.find("Ebb's attention kernels"), std::string::npos) << error;
 }
 
 }  // namespace

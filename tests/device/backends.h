@@ -38,8 +38,8 @@ class OnDevice : public testing::TestWithParam<DeviceKind> {
 
   /// A device of the kind that the test parameter names.
   std::unique_ptr<Device> make_device(DeviceOptions options = {}) const {
-    options.kind = GetParam();
-    if (options.num_threads == 0) options.num_threads = 1;
+    options.profile.kind = GetParam();
+    if (options.profile.num_threads == 0) options.profile.num_threads = 1;
     return create_device(options);
   }
 };

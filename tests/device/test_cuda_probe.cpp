@@ -16,7 +16,7 @@ TEST(CudaProbeTest, TheProbeListsDevicesOrGivesAReason) {
 TEST(CudaProbeTest, TheErrorWithoutAGpuNamesTheHostDevice) {
   if (!probe_cuda().devices.empty()) GTEST_SKIP() << "this machine has a GPU";
   try {
-    create_device({.kind = DeviceKind::Cuda});
+    create_device({.profile = {.kind = DeviceKind::Cuda}});
     FAIL() << "a device was created without a GPU";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("`device` host"), std::string::npos) << error.what();

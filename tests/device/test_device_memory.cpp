@@ -17,11 +17,11 @@ constexpr size_t kMiB = size_t{1} << 20;
 class DeviceMemory : public test::OnDevice {};
 
 TEST_P(DeviceMemory, ReportsItsProperties) {
-  const auto device = make_device({.memory_bytes = 5 * kMiB, .num_threads = 2});
-  EXPECT_EQ(device->info().kind, GetParam());
+  const auto device = make_device({.profile = {.num_threads = 2}, .memory_bytes = 5 * kMiB});
+  EXPECT_EQ(device->info().profile.kind, GetParam());
   EXPECT_FALSE(device->info().name.empty());
   EXPECT_EQ(device->info().memory_bytes, 5 * kMiB);
-  EXPECT_EQ(device->info().num_threads, 2);
+  EXPECT_EQ(device->info().profile.num_threads, 2);
 }
 
 TEST_P(DeviceMemory, BudgetIsExact) {

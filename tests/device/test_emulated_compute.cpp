@@ -28,8 +28,8 @@ double process_processor_s() {
 
 std::unique_ptr<Device> create_emulating_device(double bytes_per_s = kBytes) {
   return create_device(
-      {.memory_bytes = 1 << 20,
-       .num_threads = 1,
+      {.profile = {.num_threads = 1},
+       .memory_bytes = 1 << 20,
        .emulate_compute = ComputeRates{.flops_per_s = kFlops, .bytes_per_s = bytes_per_s}});
 }
 
@@ -65,7 +65,7 @@ TEST_F(EmulatedCompute, TheDeviceReportsTheRates) {
   ASSERT_TRUE(device->info().emulate_compute);
   EXPECT_EQ(device->info().emulate_compute->flops_per_s, kFlops);
   EXPECT_EQ(device->info().emulate_compute->bytes_per_s, kBytes);
-  EXPECT_FALSE(create_device({.num_threads = 1})->info().emulate_compute);
+  EXPECT_FALSE(create_device({.profile = {.num_threads = 1}})->info().emulate_compute);
 }
 
 TEST_F(EmulatedCompute, ACallTakesTheLongerOfItsArithmeticAndItsMemoryTraffic) {
@@ -220,8 +220,8 @@ TEST_F(EmulatedCompute, AfterAnErrorWorkIsDroppedAndEventsAreReached) {
 
 TEST(EmulatedComputeErrors, AStreamWithAnErrorDoesNotWait) {
   const auto device =
-      create_device({.memory_bytes = 1 << 20,
-                     .num_threads = 1,
+      create_device({.profile = {.num_threads = 1},
+                     .memory_bytes = 1 << 20,
                      .emulate_compute = ComputeRates{.flops_per_s = kFlops},
                      .fault = [](FaultSite site) { return site == FaultSite::Copy; }});
   const auto late = device->create_event(), ended = device->create_event();
@@ -239,8 +239,8 @@ TEST(EmulatedComputeErrors, AStreamWithAnErrorDoesNotWait) {
 }
 
 TEST(EmulatedComputeCopies, CopiesOverTheLinkMoveBytes) {
-  const auto device = create_device({.memory_bytes = 1 << 20,
-                                     .num_threads = 1,
+  const auto device = create_device({.profile = {.num_threads = 1},
+                                     .memory_bytes = 1 << 20,
                                      .load_bytes_per_s = 1e6,
                                      .store_bytes_per_s = 5e5,
                                      .emulate_compute = ComputeRates{.flops_per_s = kFlops}});
@@ -260,8 +260,8 @@ TEST(EmulatedComputeCopies, CopiesOverTheLinkMoveBytes) {
 TEST(EmulatedComputeFaults, AKernelOrACopyMayFail) {
   for (const FaultSite failing : {FaultSite::Launch, FaultSite::Copy}) {
     SCOPED_TRACE(static_cast<int>(failing));
-    const auto device = create_device({.memory_bytes = 1 << 20,
-                                       .num_threads = 1,
+    const auto device = create_device({.profile = {.num_threads = 1},
+                                       .memory_bytes = 1 << 20,
                                        .emulate_compute = ComputeRates{.flops_per_s = kFlops},
                                        .fault = [=](FaultSite site) { return site == failing; }});
     Buffer memory = device->allocate(MemoryKind::Device, 128, "memory");
@@ -283,8 +283,10 @@ TEST(EmulatedComputeOptions, InvalidOptionsAreRejected) {
   EXPECT_THROW(create_device({.emulate_compute = ComputeRates{.flops_per_s = -1}}), ConfigError);
   EXPECT_THROW(create_emulating_device(-1), ConfigError);
   const ComputeRates rates{.flops_per_s = kFlops};
-  EXPECT_THROW(create_device({.kind = DeviceKind::Sim, .emulate_compute = rates}), ConfigError);
-  EXPECT_THROW(create_device({.kind = DeviceKind::Cuda, .emulate_compute = rates}), ConfigError);
+  EXPECT_THROW(create_device({.profile = {.kind = DeviceKind::Sim}, .emulate_compute = rates}),
+               ConfigError);
+  EXPECT_THROW(create_device({.profile = {.kind = DeviceKind::Cuda}, .emulate_compute = rates}),
+               ConfigError);
   EXPECT_THROW(create_device({.emulate_compute = rates, .poison = true}), ConfigError);
 }
 

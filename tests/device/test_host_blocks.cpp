@@ -31,7 +31,7 @@ bool has_mark(const std::byte* at, size_t bytes, uint64_t mark) {
 }
 
 TEST(HostBlocks, RoundsRangesUpToBlocks) {
-  auto device = create_device({.num_threads = 1});
+  auto device = create_device({.profile = {.num_threads = 1}});
   const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(8 * kPage, 2);
   EXPECT_EQ(blocks->block_bytes(), 8 * kPage);
@@ -43,7 +43,7 @@ TEST(HostBlocks, RoundsRangesUpToBlocks) {
 }
 
 TEST(HostBlocks, RejectsInvalidSizesAndAddresses) {
-  auto device = create_device({.num_threads = 1});
+  auto device = create_device({.profile = {.num_threads = 1}});
   EXPECT_THROW(device->create_blocks(kPage + 64, 2), LogicError);
   EXPECT_THROW(device->create_blocks(0, 2), LogicError);
   const auto stream = device->create_stream(StreamKind::Load);
@@ -58,7 +58,7 @@ TEST(HostBlocks, RejectsInvalidSizesAndAddresses) {
 
 // The content of each block moves with the block, also when the block displaces another.
 void move_at_random(size_t block_bytes, uint32_t num_blocks, size_t num_places, int num_moves) {
-  auto device = create_device({.num_threads = 1});
+  auto device = create_device({.profile = {.num_threads = 1}});
   const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(block_bytes, num_blocks);
   std::byte* ranges[2] = {blocks->reserve(num_places * block_bytes),
@@ -101,7 +101,7 @@ TEST(HostBlocks, OtherThreadsMayMapMemory) {
 #else
   constexpr uint32_t kMoves = 5000;
 #endif
-  auto device = create_device({.num_threads = 1});
+  auto device = create_device({.profile = {.num_threads = 1}});
   const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(kBytes, 1);
   std::byte* range = blocks->reserve(2 * kBytes);
@@ -124,7 +124,7 @@ TEST(HostBlocks, OtherThreadsMayMapMemory) {
 }
 
 TEST(HostBlocks, MovedBlocksArePoisoned) {
-  auto device = create_device({.num_threads = 1, .poison = true});
+  auto device = create_device({.profile = {.num_threads = 1}, .poison = true});
   const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(kPage, 1);
   std::byte* range = blocks->reserve(2 * kPage);
@@ -144,7 +144,7 @@ TEST(HostBlocks, MovedBlocksArePoisoned) {
 
 TEST(HostBlocksDeathTest, AddressesWithoutABlockFault) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  auto device = create_device({.num_threads = 1});
+  auto device = create_device({.profile = {.num_threads = 1}});
   const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(2 * kPage, 2);
   volatile std::byte* range = blocks->reserve(6 * kPage);

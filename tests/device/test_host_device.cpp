@@ -17,24 +17,24 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 
 TEST(HostDevice, ReportsItsProperties) {
-  auto device =
-      create_device({.memory_bytes = 5 * kMiB, .num_threads = 2, .load_bytes_per_s = 1e9});
-  EXPECT_EQ(device->info().kind, DeviceKind::Host);
+  auto device = create_device(
+      {.profile = {.num_threads = 2}, .memory_bytes = 5 * kMiB, .load_bytes_per_s = 1e9});
+  EXPECT_EQ(device->info().profile.kind, DeviceKind::Host);
   EXPECT_TRUE(device->info().name.ends_with(", 2 threads")) << device->info().name;
   EXPECT_EQ(device->info().memory_bytes, 5 * kMiB);
-  EXPECT_EQ(device->info().num_threads, 2);
+  EXPECT_EQ(device->info().profile.num_threads, 2);
   EXPECT_EQ(device->info().load_bytes_per_s, 1e9);
-  EXPECT_EQ(create_device()->info().num_threads, num_usable_cores());
+  EXPECT_EQ(create_device()->info().profile.num_threads, num_usable_cores());
 }
 
 TEST(HostDevice, RejectsInvalidOptions) {
-  EXPECT_THROW(create_device({.num_threads = -1}), ConfigError);
+  EXPECT_THROW(create_device({.profile = {.num_threads = -1}}), ConfigError);
   EXPECT_THROW(create_device({.load_bytes_per_s = -1}), ConfigError);
   EXPECT_THROW(create_device({.store_bytes_per_s = -1}), ConfigError);
 }
 
 TEST(HostDevice, BudgetIsExact) {
-  auto device = create_device({.memory_bytes = 3 * kMiB, .num_threads = 1});
+  auto device = create_device({.profile = {.num_threads = 1}, .memory_bytes = 3 * kMiB});
   Buffer large = device->allocate(MemoryKind::Device, 2 * kMiB + 1, "large");
   Buffer rest = device->allocate(MemoryKind::Device, kMiB - 1, "rest");
   EXPECT_EQ(device->used_bytes(), 3 * kMiB);
@@ -57,7 +57,7 @@ TEST(HostDevice, BudgetIsExact) {
 }
 
 TEST(HostDevice, HostMemoryIsOutsideTheBudget) {
-  auto device = create_device({.memory_bytes = 0, .num_threads = 1});
+  auto device = create_device({.profile = {.num_threads = 1}, .memory_bytes = 0});
   Buffer pinned = device->allocate(MemoryKind::Pinned, 2 * kMiB, "pinned");
   Buffer pageable = device->allocate(MemoryKind::Pageable, 100, "pageable");
   EXPECT_EQ(device->used_bytes(), 0u);
@@ -66,7 +66,7 @@ TEST(HostDevice, HostMemoryIsOutsideTheBudget) {
 }
 
 TEST(HostDevice, BlocksAndWorkspaceShareTheBudget) {
-  auto device = create_device({.memory_bytes = 10 * 4096, .num_threads = 1});
+  auto device = create_device({.profile = {.num_threads = 1}, .memory_bytes = 10 * 4096});
   auto blocks = device->create_blocks(4096, 6);
   EXPECT_EQ(device->used_bytes(), 6u * 4096);
   EXPECT_THROW(device->create_blocks(4096, 5), OutOfMemory);
@@ -83,7 +83,7 @@ TEST(HostDevice, BlocksAndWorkspaceShareTheBudget) {
 }
 
 TEST(HostDevice, MemoryIsZeroAndAligned) {
-  auto device = create_device({.num_threads = 1, .poison = true});
+  auto device = create_device({.profile = {.num_threads = 1}, .poison = true});
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{4095}, kMiB - 1, kMiB, 3 * kMiB + 5}) {
     for (int again = 0; again < 2;
          ++again) {  // the second buffer may reuse the memory of the first
@@ -99,7 +99,7 @@ TEST(HostDevice, MemoryIsZeroAndAligned) {
 }
 
 TEST(HostDevice, BuffersMove) {
-  auto device = create_device({.memory_bytes = 200, .num_threads = 1});
+  auto device = create_device({.profile = {.num_threads = 1}, .memory_bytes = 200});
   Buffer a = device->allocate(MemoryKind::Device, 100, "a");
   std::byte* data = a.data();
   Buffer b = std::move(a);
@@ -116,7 +116,7 @@ TEST(HostDevice, BuffersMove) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // With a sanitizer the read would be reported.
 TEST(HostDevice, FreedMemoryIsPoisoned) {
-  auto device = create_device({.num_threads = 1, .poison = true});
+  auto device = create_device({.profile = {.num_threads = 1}, .poison = true});
   Buffer buffer = device->allocate(MemoryKind::Device, 64 * 1024, "test");
   const volatile uint16_t* data = reinterpret_cast<const uint16_t*>(buffer.data());
   buffer = Buffer();
@@ -126,7 +126,7 @@ TEST(HostDevice, FreedMemoryIsPoisoned) {
 
 TEST(HostDeviceDeathTest, LargeFreedMemoryFaults) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  auto device = create_device({.num_threads = 1});
+  auto device = create_device({.profile = {.num_threads = 1}});
   Buffer buffer = device->allocate(MemoryKind::Device, 4 * kMiB, "test");
   volatile std::byte* data = buffer.data();
   EXPECT_DEATH(
@@ -138,7 +138,7 @@ TEST(HostDeviceDeathTest, LargeFreedMemoryFaults) {
 }
 
 TEST(HostDevice, KernelsRunOnTheStream) {
-  auto device = create_device({.num_threads = 2});
+  auto device = create_device({.profile = {.num_threads = 2}});
   device->reserve_workspace(kMiB);
   auto stream = device->create_stream(StreamKind::Compute);
   Buffer buffer = device->allocate(MemoryKind::Device, 400, "test");

@@ -43,8 +43,9 @@ TEST(Link, LoadsAndStoresOverlapAtTheirOwnRates) {
   constexpr double kLoadRate = 20e6, kStoreRate = 10e6;
   constexpr size_t kCopies = 4, kLoadBytes = kMiB, kStoreBytes = kMiB / 2;
   constexpr double kIdeal_s = kCopies * kLoadBytes / kLoadRate;  // 0.21 s, the same for both
-  auto device = create_device(
-      {.num_threads = 1, .load_bytes_per_s = kLoadRate, .store_bytes_per_s = kStoreRate});
+  auto device = create_device({.profile = {.num_threads = 1},
+                               .load_bytes_per_s = kLoadRate,
+                               .store_bytes_per_s = kStoreRate});
   Buffer pinned = device->allocate(MemoryKind::Pinned, kLoadBytes + kStoreBytes, "pinned");
   Buffer on_device = device->allocate(MemoryKind::Device, kLoadBytes + kStoreBytes, "device");
   auto load = device->create_stream(StreamKind::Load);
@@ -68,7 +69,7 @@ TEST(Link, LoadsAndStoresOverlapAtTheirOwnRates) {
 
 TEST(Link, StreamsOfOneDirectionShareTheLink) {
   constexpr double kRate = 20e6;
-  auto device = create_device({.num_threads = 1, .load_bytes_per_s = kRate});
+  auto device = create_device({.profile = {.num_threads = 1}, .load_bytes_per_s = kRate});
   Buffer pinned = device->allocate(MemoryKind::Pinned, 2 * kMiB, "pinned");
   Buffer on_device = device->allocate(MemoryKind::Device, 2 * kMiB, "device");
   auto one = device->create_stream(StreamKind::Load);
@@ -90,7 +91,7 @@ double process_cpu_s() {
 TEST(Link, ACopyTakesWallTimeAndLittleProcessorTime) {
   constexpr size_t kBytes = 4 * kMiB;
   constexpr double kRate = 20e6, kIdeal_s = kBytes / kRate;  // 0.21 s
-  auto device = create_device({.num_threads = 1, .load_bytes_per_s = kRate});
+  auto device = create_device({.profile = {.num_threads = 1}, .load_bytes_per_s = kRate});
   Buffer pinned = device->allocate(MemoryKind::Pinned, kBytes, "pinned");
   Buffer on_device = device->allocate(MemoryKind::Device, kBytes, "device");
   auto load = device->create_stream(StreamKind::Load);

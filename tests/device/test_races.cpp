@@ -18,7 +18,8 @@ constexpr size_t kBytes = size_t{2} << 20;
 
 /// Two streams and two blocks. The first block is mapped at `place`.
 struct Machine {
-  explicit Machine(DeviceKind kind) : device(create_device({.kind = kind, .num_threads = 1})) {
+  explicit Machine(DeviceKind kind)
+      : device(create_device({.profile = {.kind = kind, .num_threads = 1}})) {
     blocks->map(0, place, *load);
   }
 

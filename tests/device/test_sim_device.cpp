@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kGiB = size_t{1} << 30;
 
 TEST(SimDevice, AllocationsTakeNoMemory) {
-  auto device = create_device({.kind = DeviceKind::Sim});
+  auto device = create_device({.profile = {.kind = DeviceKind::Sim}});
   Buffer a = device->allocate(MemoryKind::Device, 1000 * kGiB, "a");
   Buffer b = device->allocate(MemoryKind::Pinned, 1000 * kGiB, "b");
   EXPECT_GE(b.data(), a.data() + 1000 * kGiB);
@@ -30,7 +30,7 @@ TEST(SimDevice, AllocationsTakeNoMemory) {
 }
 
 TEST(SimDevice, BudgetIsExact) {
-  SimDevice device({.kind = DeviceKind::Sim, .memory_bytes = 100});
+  SimDevice device({.profile = {.kind = DeviceKind::Sim}, .memory_bytes = 100});
   Buffer a = device.allocate(MemoryKind::Device, 60, "a");
   device.reserve_workspace(40);
   EXPECT_THROW(device.allocate(MemoryKind::Device, 1, "b"), OutOfMemory);
@@ -73,7 +73,8 @@ TEST(SimDevice, KernelsOnlyAddTheirCost) {
 }
 
 TEST(SimDevice, VirtualTimeFollowsEvents) {
-  SimDevice device({.kind = DeviceKind::Sim, .load_bytes_per_s = 100, .store_bytes_per_s = 50});
+  SimDevice device(
+      {.profile = {.kind = DeviceKind::Sim}, .load_bytes_per_s = 100, .store_bytes_per_s = 50});
   device.set_rate(1000, 500);
   auto load = device.create_stream(StreamKind::Load);
   auto compute = device.create_stream(StreamKind::Compute);

@@ -103,7 +103,7 @@ TEST_P(StreamTest, WaitingForAnEventWithoutARecordThrows) {
 }
 
 TEST_P(StreamTest, EventsOfAnotherKindOfDeviceAreRejected) {
-  auto sim = create_device({.kind = DeviceKind::Sim});
+  auto sim = create_device({.profile = {.kind = DeviceKind::Sim}});
   auto foreign = sim->create_event();
   foreign->signal();
   EXPECT_THROW(a->record(*foreign), LogicError);

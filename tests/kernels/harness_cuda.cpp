@@ -26,7 +26,8 @@ class CudaEnvironment final : public testing::Environment {
       GTEST_SKIP() << probe.note;
     }
     device = create_device(
-        {.kind = DeviceKind::Cuda, .num_threads = 1, .attention = AttentionKernels::Ebb});
+        {.profile = {
+             .kind = DeviceKind::Cuda, .num_threads = 1, .attention = AttentionKernels::Ebb}});
     device->reserve_workspace(kWorkspaceBytes);
   }
   void TearDown() override { device.reset(); }

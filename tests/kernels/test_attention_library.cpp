@@ -17,8 +17,8 @@ constexpr size_t kWorkspaceBytes = size_t{320} << 20;  // more than one part of 
 class Gpu {
  public:
   explicit Gpu(std::optional<AttentionKernels> attention)
-      : device_(
-            create_device({.kind = DeviceKind::Cuda, .num_threads = 1, .attention = attention})),
+      : device_(create_device(
+            {.profile = {.kind = DeviceKind::Cuda, .num_threads = 1, .attention = attention}})),
         stream_(device_->create_stream(StreamKind::Compute)) {
     device_->reserve_workspace(kWorkspaceBytes);
   }

@@ -38,10 +38,11 @@ LoadedModel::LoadedModel(const std::string& folder, int64_t batch, int64_t lengt
   prepared_ = prepare(
       *model_,
       {.dtype = dtype, .chunk_bytes = 1 << 20, .evaluation_batches = 1, .random_weights = false},
-      {.num_threads = 1});
+      {.device = {.num_threads = 1}});
   tensors_ = match_tensors(config_, model_->parameters(), folder_);
-  device_ = create_device(
-      {.memory_bytes = prepared_.ledger.total(Tier::Device), .num_threads = 1, .poison = true});
+  device_ = create_device({.profile = {.num_threads = 1},
+                           .memory_bytes = prepared_.ledger.total(Tier::Device),
+                           .poison = true});
   trainer_ = std::make_unique<Trainer>(*model_, *device_, prepared_);
   load_weights(folder_, tensors_, [this](ParameterId id, uint64_t first, auto values) {
     trainer_->write_parameter(id, first, values);

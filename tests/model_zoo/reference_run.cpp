@@ -143,9 +143,9 @@ Preparation prepare_run(const Model& model, const ReferenceRun& reference,
   options.dtype = settings.dtype;
   options.initial_loss_scale = 1024;  // as in the scripts for fp16, so that no step is skipped
   options.chunk_bytes = settings.chunk_bytes;
-  options.recompute = settings.recompute;
+  options.schedule.recompute = settings.recompute;
   if (settings.change_options) settings.change_options(options);
-  Budgets budgets{.num_threads = settings.num_threads, .device = settings.device};
+  Budgets budgets{.device = {.kind = settings.device, .num_threads = settings.num_threads}};
   Preparation prepared = prepare(model, options, budgets);
   if (!settings.smallest_budget) return prepared;
   budgets.device_memory = prepared.smallest_device_bytes;
@@ -266,10 +266,10 @@ RunResult run_ebb(const ReferenceRun& reference, const RunSettings& settings) {
   const auto owned = create_model(reference, settings.dtype);
   const Model& model = *owned;
   const Preparation prepared = prepare_run(model, reference, settings);
-  const auto device = create_device({.kind = settings.device,
-                                     .memory_bytes = prepared.ledger.total(Tier::Device),
-                                     .num_threads = settings.num_threads,
-                                     .poison = true});
+  const auto device =
+      create_device({.profile = {.kind = settings.device, .num_threads = settings.num_threads},
+                     .memory_bytes = prepared.ledger.total(Tier::Device),
+                     .poison = true});
   Trainer trainer(model, *device, prepared);
   write_initial_values(trainer, model, reference.seed);
   RunResult result{.num_blocks = prepared.num_blocks,

@@ -76,7 +76,7 @@ void write_initial_values(Trainer& trainer, const Model& model, uint64_t seed);
 struct RunSettings {
   DType dtype = DType::F32;
   size_t chunk_bytes = size_t{1} << 20;
-  Recompute recompute = Recompute::None;
+  Recompute recompute = kRecomputeNone;
   bool smallest_budget = false;
   int num_threads = 1;
   DeviceKind device = DeviceKind::Host;

@@ -110,7 +110,7 @@ double fresh_loss(const ModelConfig& config, int64_t num_rows, std::vector<int32
     positions.push_back(i % 8);
   }
   const auto prepared = prepare(*model, {.dtype = DType::F32, .evaluation_batches = 1}, {});
-  const auto device = create_device({.num_threads = 1, .poison = true});
+  const auto device = create_device({.profile = {.num_threads = 1}, .poison = true});
   Trainer trainer(*model, *device, prepared);
   write_initial_values(trainer, *model, 3);
   MicroBatch batch{{}, 16};

@@ -103,15 +103,15 @@ Text generate(const ModelConfig& config, DType dtype, const Settings& s = {}) {
                          .max_tokens = s.num_tokens,
                          .piece_length = s.piece_length},
                         dtype);
-  Budgets budgets{.num_threads = s.num_threads};
+  Budgets budgets{.device = {.num_threads = s.num_threads}};
   if (s.smallest_budget) {
     budgets.device_memory =
         prepare_inference(generation.passes(), options_of(dtype), budgets).smallest_device_bytes;
   }
   const PreparedInference prepared =
       prepare_inference(generation.passes(), options_of(dtype), budgets);
-  const auto device = create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
-                                     .num_threads = s.num_threads,
+  const auto device = create_device({.profile = {.num_threads = s.num_threads},
+                                     .memory_bytes = prepared.ledger.total(Tier::Device),
                                      .poison = true});
   Inference inference(*device, prepared);
   spread_weights(inference);
@@ -136,8 +136,8 @@ Text recompute(const ModelConfig& config, DType dtype, int64_t num_tokens) {
     const ForwardSpec pass{
         .model = model.get(), .loss = false, .logits_rows = 1, .num_classes = kVocabulary};
     const PreparedInference prepared =
-        prepare_inference({&pass, 1}, options_of(dtype), {.num_threads = 1});
-    const auto device = create_device({.num_threads = 1});
+        prepare_inference({&pass, 1}, options_of(dtype), {.device = {.num_threads = 1}});
+    const auto device = create_device({.profile = {.num_threads = 1}});
     Inference inference(*device, prepared);
     spread_weights(inference);
     std::vector<int32_t> positions(tokens.size()), targets(tokens.size(), -100);

@@ -40,7 +40,7 @@ TEST_P(Gpt2Bf16, SmallestBudgetGivesTheSameBits) {
   const RunResult resident = run_ebb(reference, {.dtype = DType::BF16});
   const RunResult tight = run_ebb(reference, {.dtype = DType::BF16,
                                               .chunk_bytes = 128 << 10,
-                                              .recompute = Recompute::Layer,
+                                              .recompute = kRecomputeEach,
                                               .smallest_budget = true,
                                               .num_threads = 2});
   EXPECT_EQ(tight.losses, resident.losses);

@@ -58,8 +58,8 @@ Fresh fresh_weights(uint64_t seed, size_t chunk_bytes, DType dtype = DType::F32,
   const Gpt2 model(kToy, 1, 8, dtype);
   const Preparation prepared =
       prepare(model, {.dtype = dtype, .chunk_bytes = chunk_bytes, .seed = seed},
-              {.num_threads = num_threads});
-  const auto device = create_device({.num_threads = num_threads});
+              {.device = {.num_threads = num_threads}});
+  const auto device = create_device({.profile = {.num_threads = num_threads}});
   Trainer trainer(model, *device, prepared);
   Fresh fresh{.parameters = {}, .state_hash = trainer.state_hash()};
   for (const Parameter& p : model.parameters()) {
@@ -147,10 +147,12 @@ TEST_P(Gpt2Evaluation, EqualsTheLossOfAStepWithTheSameWeights) {
   options.dtype = GetParam();
   options.chunk_bytes = kSmallChunk;
   options.evaluation_batches = options.gradient_accumulation;
-  const size_t smallest = prepare(model, options, {.num_threads = 1}).smallest_device_bytes;
+  const size_t smallest =
+      prepare(model, options, {.device = {.num_threads = 1}}).smallest_device_bytes;
   const Preparation prepared =
-      prepare(model, options, {.device_memory = smallest, .num_threads = 1});
-  const auto device = create_device({.memory_bytes = smallest, .num_threads = 1, .poison = true});
+      prepare(model, options, {.device_memory = smallest, .device = {.num_threads = 1}});
+  const auto device =
+      create_device({.profile = {.num_threads = 1}, .memory_bytes = smallest, .poison = true});
   Trainer trainer(model, *device, prepared);
   for (size_t s = 0; s < 3; ++s) {
     const auto batches = micro_batches_of(reference, reference.steps[s]);

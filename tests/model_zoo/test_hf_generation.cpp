@@ -30,8 +30,8 @@ struct Loaded {
   Loaded(const std::string& name, const ModelConfig& config, std::span<const ForwardSpec> passes) {
     prepared = prepare_inference(
         passes, {.dtype = DType::F32, .chunk_bytes = 256 << 10, .random_weights = false},
-        {.num_threads = 1});
-    device = create_device({.num_threads = 1, .poison = true});
+        {.device = {.num_threads = 1}});
+    device = create_device({.profile = {.num_threads = 1}, .poison = true});
     inference = std::make_unique<Inference>(*device, prepared);
     const SafetensorsFolder folder(hf_folder(name));
     load_weights(folder, match_tensors(config, passes[0].model->parameters(), folder),

@@ -150,8 +150,8 @@ std::vector<MicroBatch> views(std::vector<Batch>& batches) {
 /// The largest relative deviation of losses, norms and weights over three steps.
 double largest_deviation(const TrainerOptions& of_reference, const TrainerOptions& of_trainer) {
   const Mlp model(kWidths, kBatch, DType::F32);
-  const Preparation prepared = prepare(model, of_trainer, {.num_threads = 1});
-  const auto device = create_device({.num_threads = 1, .poison = true});
+  const Preparation prepared = prepare(model, of_trainer, {.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 1}, .poison = true});
   Trainer trainer(model, *device, prepared);
   for (ParameterId id = 0; id < model.parameters().size(); ++id) {
     trainer.write_parameter(model.parameters()[id].name,

@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "autograd/primitives.h"
+#include "tests/forwarding_model.h"
 #include "tests/model_zoo/reference_run.h"
 
 namespace ebb::test {
@@ -36,19 +37,17 @@ const auto kCases = testing::Values("llama2", "llama3", "linear", "yarn", "mistr
 // ---- Logits -------------------------------------------------------------------------------------
 
 /// A model that also copies its logits (B, T, V) for the test.
-class ShowsLogits : public Model {
+class ShowsLogits : public ForwardingModel {
  public:
-  ShowsLogits(const ReferenceRun& reference, std::vector<float>& logits)
-      : model_(create_model(reference, DType::F32)), logits_(logits) {}
-  const Parameters& parameters() const override { return model_->parameters(); }
-  std::vector<InputSpec> inputs() const override { return model_->inputs(); }
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
+  ShowsLogits(const Model& model, std::vector<float>& logits)
+      : ForwardingModel(model), logits_(logits) {}
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override {
     Variable y;
-    if (const auto* llama = dynamic_cast<const Llama*>(model_.get())) {
-      y = linear(tape, llama->hidden(tape, inputs), llama->head_weight());
+    if (const auto* llama = dynamic_cast<const Llama*>(&model_)) {
+      y = linear(tape, llama->head_input(tape, x), llama->head_weight());
     } else {
-      const auto& bert = dynamic_cast<const Bert&>(*model_);
-      y = linear(tape, bert.hidden(tape, inputs), bert.head_weight(), bert.head_bias());
+      const auto& bert = dynamic_cast<const Bert&>(model_);
+      y = linear(tape, bert.head_input(tape, x), bert.head_weight(), bert.head_bias());
     }
     logits_.resize(static_cast<size_t>(y.value.num_elements()));
     tape.stream().copy(logits_.data(), y.value.data, y.value.bytes(), CopyKind::Within);
@@ -56,17 +55,17 @@ class ShowsLogits : public Model {
   }
 
  private:
-  const std::unique_ptr<const Model> model_;
   std::vector<float>& logits_;
 };
 
 /// The largest deviation, relative to the largest logit.
 double logits_deviation(const ReferenceRun& reference) {
   std::vector<float> logits;
-  const ShowsLogits model(reference, logits);
+  const auto created = create_model(reference, DType::F32);
+  const ShowsLogits model(*created, logits);
   TrainerOptions options{.dtype = DType::F32, .chunk_bytes = kSmallChunk, .evaluation_batches = 1};
-  const Preparation prepared = prepare(model, options, {.num_threads = 1});
-  const auto device = create_device({.num_threads = 1, .poison = true});
+  const Preparation prepared = prepare(model, options, {.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 1}, .poison = true});
   Trainer trainer(model, *device, prepared);
   write_initial_values(trainer, model, reference.seed);
   const auto batches = micro_batches_of(reference, reference.steps[0]);
@@ -138,7 +137,7 @@ TEST_P(Transformers, SmallestBudgetGivesTheSameBits) {
     const RunResult resident = run_ebb(reference, {.dtype = dtype});
     const RunResult tight = run_ebb(reference, {.dtype = dtype,
                                                 .chunk_bytes = 65536 * size_of(dtype),
-                                                .recompute = Recompute::Layer,
+                                                .recompute = kRecomputeEach,
                                                 .smallest_budget = true,
                                                 .num_threads = 2});
     EXPECT_EQ(tight.losses, resident.losses);
@@ -164,8 +163,8 @@ TEST(TransformersRuns, VerticalOrderAndOffloadingGiveTheSameBits) {
     const ReferenceRun reference = load(name);
     const RunResult plain = run_ebb(reference);
     const auto vertical_and_offloaded = [](TrainerOptions& options) {
-      options.micro_batch_order = MicroBatchOrder::Vertical;
-      options.activations = ActivationPlacement::Offload;
+      options.schedule.micro_batch_order = MicroBatchOrder::Vertical;
+      options.schedule.activations = ActivationPlacement::Offload;
     };
     const RunResult other =
         run_ebb(reference, {.chunk_bytes = kSmallChunk, .change_options = vertical_and_offloaded});

@@ -20,7 +20,7 @@ Plan plan_with_norm() {
 }
 
 TEST(LastGradient, IsStoredWhenTheEventOfTheNormIsDone) {
-  const auto device = create_device({.memory_bytes = 1 << 20, .num_threads = 1});
+  const auto device = create_device({.profile = {.num_threads = 1}, .memory_bytes = 1 << 20});
   const auto first = device->create_event(), second = device->create_event();
   const auto stream = device->create_stream(StreamKind::Store);
   first->signal();
@@ -40,7 +40,7 @@ TEST(LastGradient, IsStoredWhenTheEventOfTheNormIsDone) {
 }
 
 TEST(LastGradient, IsResetWhenAStepBegins) {
-  const auto device = create_device({.memory_bytes = 1 << 20, .num_threads = 1});
+  const auto device = create_device({.profile = {.num_threads = 1}, .memory_bytes = 1 << 20});
   const auto event = device->create_event();
   event->signal();
   LastGradient last;

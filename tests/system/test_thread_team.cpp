@@ -66,7 +66,7 @@ TEST(ThreadTeamTest, HasTheRequestedNumberOfThreads) {
 
 // Streams also run host functions outside of thread teams.
 TEST(StreamThreads, FlushDenormals) {
-  const auto device = create_device({.num_threads = 1});
+  const auto device = create_device({.profile = {.num_threads = 1}});
   for (StreamKind kind :
        {StreamKind::Compute, StreamKind::Load, StreamKind::Store, StreamKind::Update}) {
     const auto stream = device->create_stream(kind);

@@ -51,12 +51,12 @@ TEST(Advice, MoreDeviceMemoryIfTheLinkIsSlow) {
 
 TEST(Advice, LeavesFixedFlagsToThePlanner) {
   TrainOptions options = toy();
-  options.recompute = Recompute::Layer;
+  options.schedule.recompute = kRecomputeEach;
   const PlanContext fast = context(1e12);
   const auto gain = best_gain(options, fast);
   ASSERT_TRUE(gain);
   EXPECT_EQ(gain->change.text, "--recompute auto");
-  options.recompute = Recompute::Auto;
+  options.schedule.recompute.reset();
   EXPECT_NEAR(tokens_per_second(options, fast), gain->change.tokens_per_second, 1e-6);
 }
 
@@ -103,7 +103,7 @@ TEST(Advice, TriesTheChangesThatCanHelpWithItsGoal) {
   flags.options.dtype = DType::F32;
   flags.options.max_grad_norm = 1;
   flags.options.gradient_accumulation = 2;
-  flags.options.update = UpdateOrder::Wait;
+  flags.options.schedule.update = UpdateOrder::Wait;
   const std::string free = "--update auto; ";
   EXPECT_EQ(changes_for(Goal::FitHost, flags, true), free + "--clip 0; --dtype bf16; ");
   EXPECT_EQ(changes_for(Goal::FitDevice, flags, true),

@@ -435,7 +435,7 @@ TEST_F(TrainConfig, TheCommandLineWinsAlsoOverWhatItExcludes) {
        "0.1"});
   EXPECT_FALSE(o.steps);
   EXPECT_EQ(o.epochs, 2u);
-  EXPECT_EQ(o.recompute, Recompute::Layer);
+  EXPECT_EQ(o.schedule.recompute, RecomputeRequest(kRecomputeEach));
   EXPECT_EQ(o.data, std::vector<std::string>{"c"});
   EXPECT_EQ(o.preset, "");
   EXPECT_FALSE(o.warmup_steps);
@@ -478,7 +478,7 @@ TEST_F(TrainConfig, EverySwitchOfACheckpointIsReadBack) {
   ASSERT_EQ(given.size(), 2u);
   const TrainOptions o = parse(to_toml(given));
   EXPECT_TRUE(o.save_weights_only);
-  EXPECT_EQ(o.recompute, Recompute::Layer);
+  EXPECT_EQ(o.schedule.recompute, RecomputeRequest(kRecomputeEach));
   EXPECT_EQ(given_flags(*line_), given);
   try {
     (void)parse_arguments(*line_, {kAskForFlags}, false);

@@ -15,22 +15,23 @@ namespace {
 /// The limit of a run does not limit a measurement: 24 MiB are pinned and copied here. Then the
 /// first kernel fails on purpose, because all kernels would take minutes on the emulated GPU.
 TEST(MeasuringAGpu, IgnoresTheRunsLimitOfPinnedMemory) {
-  const DeviceOptions options{.kind = DeviceKind::Cuda,
-                              .num_threads = 1,
-                              .pinned_bytes = size_t{2} << 20,
-                              .fault = [](FaultSite site) { return site == FaultSite::Launch; }};
+  const DeviceOptions options{
+      .profile = {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = size_t{2} << 20},
+      .fault = [](FaultSite site) { return site == FaultSite::Launch; }};
   EXPECT_THROW(measure_machine(options, DType::BF16, DType::BF16), DeviceError);
 }
 
 /// A plan for this machine uses the free memory of its GPU, as a run does.
 TEST(ThisMachine, HasTheMemoryOfItsGpu) {
-  const DeviceOptions gpu{.kind = DeviceKind::Cuda, .memory_bytes = 1 << 20, .num_threads = 1};
+  const DeviceOptions gpu{.profile = {.kind = DeviceKind::Cuda, .num_threads = 1},
+                          .memory_bytes = 1 << 20};
   const PlannedMachine machine = this_machine(gpu);
-  const auto device = create_device({.kind = DeviceKind::Cuda, .num_threads = 1});
+  const auto device = create_device({.profile = {.kind = DeviceKind::Cuda, .num_threads = 1}});
   EXPECT_EQ(machine.device_memory_bytes, device->info().memory_bytes);
   EXPECT_NE(machine.device_memory_bytes, machine.host_memory_bytes);
   EXPECT_EQ(machine.device, device->info().name);
-  const PlannedMachine host = this_machine({.kind = DeviceKind::Host, .num_threads = 1});
+  const PlannedMachine host =
+      this_machine({.profile = {.kind = DeviceKind::Host, .num_threads = 1}});
   EXPECT_EQ(host.device_memory_bytes, host.host_memory_bytes);
 }
 
@@ -38,23 +39,23 @@ TEST(ThisMachine, HasTheMemoryOfItsGpu) {
 TEST(DeviceOptionsOfFlags, NameTheAttentionKernels) {
   TrainOptions flags;
   flags.device = DeviceChoice::Cuda;
-  EXPECT_EQ(device_options(flags).attention, AttentionKernels::Ebb);
+  EXPECT_EQ(device_options(flags).profile.attention, AttentionKernels::Ebb);
   EXPECT_EQ(attention_text(device_options(flags)), "");
   emulation::settings().attention_library = "cuDNN 9.11.0";
-  EXPECT_EQ(device_options(flags).attention, AttentionKernels::Cudnn);
+  EXPECT_EQ(device_options(flags).profile.attention, AttentionKernels::Cudnn);
   EXPECT_EQ(attention_text(device_options(flags)), ", attention by cuDNN 9.11.0");
   for (const auto& cannot : std::initializer_list<std::function<void(TrainOptions&)>>{
            [](TrainOptions& o) { o.dtype = DType::F32; }, [](TrainOptions& o) { o.dropout = 0.1f; },
            [](TrainOptions& o) { o.documents = "packed.documents"; }}) {
     TrainOptions other = flags;
     cannot(other);
-    EXPECT_EQ(device_options(other).attention, AttentionKernels::Ebb);
+    EXPECT_EQ(device_options(other).profile.attention, AttentionKernels::Ebb);
   }
   flags.attention = AttentionKernels::Ebb;
-  EXPECT_EQ(device_options(flags).attention, AttentionKernels::Ebb);
+  EXPECT_EQ(device_options(flags).profile.attention, AttentionKernels::Ebb);
   TrainOptions host;
   host.device = DeviceChoice::Host;
-  EXPECT_EQ(device_options(host).attention, std::nullopt);
+  EXPECT_EQ(device_options(host).profile.attention, std::nullopt);
   emulation::settings() = {};
 }
 

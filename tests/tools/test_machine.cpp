@@ -80,8 +80,8 @@ TEST(Machine, TheSmallestCpuQuotaCounts) {
 
 // A copy over an emulated link takes bytes / bandwidth, or longer if the machine is busy.
 TEST(Machine, TheLinkIsMeasuredInEachDirection) {
-  const auto device =
-      create_device({.num_threads = 1, .load_bytes_per_s = 2e8, .store_bytes_per_s = 1e8});
+  const auto device = create_device(
+      {.profile = {.num_threads = 1}, .load_bytes_per_s = 2e8, .store_bytes_per_s = 1e8});
   const LinkBandwidth link = measure_link(*device, size_t{4} << 20);
   EXPECT_LE(link.load_bytes_per_s, 2.0001e8);
   EXPECT_GT(link.load_bytes_per_s, 1e8);

@@ -76,7 +76,7 @@ TEST(MachineRates, DamagedTextIsNotUsed) {
 TEST(MachineRates, AreMeasuredOnceAndCached) {
   const TemporaryFolder folder;
   const auto cache = folder.path() / "new" / "ebb";
-  const DeviceOptions options{.num_threads = 1, .arithmetic = Arithmetic::Fp32};
+  const DeviceOptions options{.profile = {.num_threads = 1}, .arithmetic = Arithmetic::Fp32};
   const MachineRates first = machine_rates(options, DType::F32, DType::F32, cache);
   EXPECT_GT(first.measured_s, 0);
   EXPECT_TRUE(first.machine.shared_cores);

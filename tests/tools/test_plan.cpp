@@ -333,7 +333,7 @@ TEST_F(PlanCommand, RefusesStepsBeyondTheLimits) {
   };
   refuse("--micro-batch-size", "1048576", "horizontal", "activations of more than 64 TiB at once");
   refuse("--gradient-accumulation", "1048576", "horizontal", "more than 4194304 calls");
-  refuse("--gradient-accumulation", "4097", "vertical", "need a stack each");
+  refuse("--gradient-accumulation", "4097", "vertical", "need a tape each");
   EXPECT_FAILS(plan({"--preset", "gpt2-xl", "--machine", "h200", "--chunk-size", "256KiB",
                      "--gradient-accumulation", "64", "--micro-batch-order", "horizontal"}),
                2, "and a plan may have 1048576 uses: give a chunk size of at least");

@@ -103,7 +103,7 @@ TEST(TrainOptions, DefaultsAreThoseOfTheHelpText) {
   EXPECT_EQ(o.batches_per_evaluation(), 16u);
   EXPECT_EQ(o.steps_per_save(), 500u);
   EXPECT_FALSE(o.warmup_steps || o.warmup_ratio);
-  EXPECT_EQ(o.schedule, ScheduleShape::Cosine);
+  EXPECT_EQ(o.lr_schedule, ScheduleShape::Cosine);
   EXPECT_EQ(o.decay(), 0.1);
   EXPECT_EQ(o.beta1, 0.9);
   EXPECT_EQ(o.beta2, 0.95);
@@ -113,11 +113,8 @@ TEST(TrainOptions, DefaultsAreThoseOfTheHelpText) {
   EXPECT_FALSE(o.gradient_dtype || o.device_memory || o.host_memory);
   EXPECT_EQ(o.device, DeviceChoice::Auto);
   EXPECT_EQ(o.chunk_size, size_t{64} << 20);
-  EXPECT_EQ(o.recompute, Recompute::Auto);
-  EXPECT_EQ(o.activations, ActivationPlacement::Auto);
+  EXPECT_EQ(o.schedule, ScheduleRequest{});
   EXPECT_FALSE(o.dry_run);
-  EXPECT_EQ(o.update, UpdateOrder::Auto);
-  EXPECT_EQ(o.micro_batch_order, MicroBatchOrder::Auto);
   EXPECT_EQ(o.seed, 1u);
 }
 
@@ -201,7 +198,7 @@ TEST(TrainOptions, EveryFlagIsRead) {
   EXPECT_EQ(o.learning_rate, 1e-3);
   EXPECT_EQ(o.min_learning_rate, 1e-5);
   EXPECT_EQ(o.warmup_steps, 5u);
-  EXPECT_EQ(o.schedule, ScheduleShape::Linear);
+  EXPECT_EQ(o.lr_schedule, ScheduleShape::Linear);
   EXPECT_EQ(o.weight_decay, 0);
   EXPECT_EQ(o.beta1, 0.8);
   EXPECT_EQ(o.beta2, 0.99);
@@ -213,9 +210,9 @@ TEST(TrainOptions, EveryFlagIsRead) {
   EXPECT_EQ(o.device_memory, size_t{1} << 30);
   EXPECT_EQ(o.host_memory, 2'000'000'000u);
   EXPECT_EQ(o.chunk_size, size_t{8} << 20);
-  EXPECT_EQ(o.recompute, Recompute::Layer);
-  EXPECT_EQ(o.update, UpdateOrder::Wait);
-  EXPECT_EQ(o.micro_batch_order, MicroBatchOrder::Vertical);
+  EXPECT_EQ(o.schedule.recompute, RecomputeRequest(kRecomputeEach));
+  EXPECT_EQ(o.schedule.update, UpdateOrder::Wait);
+  EXPECT_EQ(o.schedule.micro_batch_order, MicroBatchOrder::Vertical);
   EXPECT_EQ(o.link.load_bytes_per_s, 12e9);
   EXPECT_EQ(o.link.store_bytes_per_s, 6e9);
   EXPECT_EQ(o.threads, 2u);
@@ -230,10 +227,14 @@ TEST(TrainOptions, EveryFlagIsRead) {
 TEST(TrainOptions, OtherNamesAreAccepted) {
   EXPECT_EQ(parse_with({"--max-seq-length", "8"}).seq_length, 8u);
   EXPECT_EQ(parse_with({"--max-grad-norm", "2"}).max_grad_norm, 2);
-  EXPECT_EQ(parse_with({"--gradient-checkpointing"}).recompute, Recompute::Layer);
-  EXPECT_EQ(parse_with({"--recompute", "sqrt"}).recompute, Recompute::Sqrt);
-  EXPECT_EQ(parse_with({"--recompute", "3"}).recompute, Recompute{3});
-  EXPECT_EQ(parse_with({"--activations", "offload"}).activations, ActivationPlacement::Offload);
+  const auto recompute_with = [](std::vector<std::string> flags) {
+    return parse_with(std::move(flags)).schedule.recompute.value();
+  };
+  EXPECT_EQ(recompute_with({"--gradient-checkpointing"}), RecomputeRequest(kRecomputeEach));
+  EXPECT_EQ(recompute_with({"--recompute", "sqrt"}), RecomputeRequest(SquareRootOfLayers{}));
+  EXPECT_EQ(recompute_with({"--recompute", "3"}), RecomputeRequest(Recompute{.layers_at_once = 3}));
+  EXPECT_EQ(parse_with({"--activations", "offload"}).schedule.activations,
+            ActivationPlacement::Offload);
   EXPECT_EQ(parse_with({"--lr=0.5"}).learning_rate, 0.5);
 }
 

@@ -60,18 +60,16 @@ Data::Data(const Gpt2Config& config, int64_t length, uint32_t num_micro_batches,
 TrainerOptions TrainingCase::options() const {
   return {.dtype = dtype,
           .chunk_bytes = num_pieces * kPieceElements * size_of(dtype),
-          .recompute = recompute,
-          .recomputed_layers = recomputed_layers,
-          .recomputed_of = recomputed_of,
-          .activations = activations,
-          .micro_batch_order = order,
           .gradient_accumulation = accumulation,
           .evaluation_batches = evaluation_batches,
-          .update = update,
-          .deferred_share = kDeferredShare,
+          .schedule = {.micro_batch_order = order,
+                       .recompute = recompute,
+                       .activations = activations,
+                       .update = update,
+                       .deferred_share = kDeferredShare,
+                       .resident_chunks = between == Between::Weights ? UINT32_MAX : 0,
+                       .device_updates = between == Between::State ? UINT32_MAX : 0},
           .speculates_late = speculates_late,
-          .resident_chunks = between == Between::Weights ? UINT32_MAX : 0,
-          .device_updates = between == Between::State ? UINT32_MAX : 0,
           .max_grad_norm = clip ? max_norm.value_or(kBitingNorm) : 0,
           .dropout = dropout};
 }
@@ -84,11 +82,11 @@ std::string to_string(const TrainingCase& run) {
       "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}{}, {} threads, updates {}, {}, "
       "activations {}{}{}",
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
-      kMemory[static_cast<int>(run.memory)], run.num_pieces, static_cast<uint32_t>(run.recompute),
-      run.recomputed_of != UINT32_MAX
-          ? fmt::format(" of {} in {}", run.recomputed_layers, run.recomputed_of)
-      : run.recomputed_layers != UINT32_MAX ? fmt::format(" of {}", run.recomputed_layers)
-                                            : "",
+      kMemory[static_cast<int>(run.memory)], run.num_pieces, run.recompute.layers_at_once,
+      run.recompute.of != kAllLayers
+          ? fmt::format(" of {} in {}", run.recompute.first, run.recompute.of)
+      : run.recompute.first != kAllLayers ? fmt::format(" of {}", run.recompute.first)
+                                          : "",
       run.num_threads,
       run.update == UpdateOrder::Wait        ? "waited for"
       : run.update == UpdateOrder::Speculate ? "speculative"
@@ -110,8 +108,9 @@ std::string to_string(const Outcome& o) {
 
 Preparation prepare_case(const Model& model, const TrainingCase& run) {
   const TrainerOptions options = run.options();
-  Budgets budgets{
-      .num_threads = run.num_threads, .device = run.device, .pinned_memory = run.pinned_bytes};
+  Budgets budgets{.device = {.kind = run.device,
+                             .num_threads = run.num_threads,
+                             .pinned_bytes = run.pinned_bytes}};
   // Bytes for the weights, gradients and moments of two chunks.
   const size_t room = run.between == Between::State ? 2 * 8 * options.chunk_bytes : 0;
   if (run.memory == Memory::Resident && room == 0) return prepare(model, options, budgets);
@@ -124,13 +123,13 @@ Preparation prepare_case(const Model& model, const TrainingCase& run) {
 }
 
 std::unique_ptr<Device> create_case_device(const Preparation& prepared, const TrainingCase& run) {
-  return create_device({.kind = run.device,
+  return create_device({.profile = {.kind = run.device,
+                                    .num_threads = run.num_threads,
+                                    .pinned_bytes = run.pinned_bytes},
                         .memory_bytes = prepared.ledger.total(Tier::Device),
-                        .num_threads = run.num_threads,
                         .load_bytes_per_s = run.link_bytes_per_s,
                         .store_bytes_per_s = run.link_bytes_per_s,
-                        .poison = true,
-                        .pinned_bytes = run.pinned_bytes});
+                        .poison = true});
 }
 
 Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,

@@ -52,9 +52,7 @@ struct TrainingCase {
   uint32_t accumulation = 1;
   Memory memory = Memory::Resident;
   size_t num_pieces = 1;  ///< per chunk; the smallest chunk is one piece
-  Recompute recompute = Recompute::None;
-  uint32_t recomputed_layers = UINT32_MAX;
-  uint32_t recomputed_of = UINT32_MAX;
+  Recompute recompute = kRecomputeNone;
   int num_threads = 1;
   UpdateOrder update = UpdateOrder::Overlap;
   MicroBatchOrder order = MicroBatchOrder::Horizontal;

@@ -25,9 +25,8 @@ struct Drill {
         evaluation(config, kTinyLength, run.evaluation_batches, 4) {}
 
   std::unique_ptr<Device> create(std::function<bool(FaultSite)> fault) const {
-    return create_device({.kind = run.device,
+    return create_device({.profile = {.kind = run.device, .num_threads = 1},
                           .memory_bytes = prepared.ledger.total(Tier::Device),
-                          .num_threads = 1,
                           .poison = true,
                           .fault = std::move(fault)});
   }

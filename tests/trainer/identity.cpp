@@ -32,8 +32,7 @@ const Outcome& IdentityCheck::expected(const TrainingCase& run) {
   TrainingCase reference = run;
   reference.memory = Memory::Resident;
   reference.num_pieces = 16;
-  reference.recompute = Recompute::None;
-  reference.recomputed_layers = reference.recomputed_of = UINT32_MAX;
+  reference.recompute = kRecomputeNone;
   reference.num_threads = 1;
   reference.update = UpdateOrder::Wait;
   reference.order = MicroBatchOrder::Horizontal;

@@ -55,11 +55,9 @@ TrainingCase case_of(const Choice& choice) {
           .num_pieces = kNumPieces[choice[4]],
           // No layer, or groups of 1 or 2 layers, or single layers: three of the four, or every
           // second one if activations are offloaded, as the planner does.
-          .recompute = is_in_part ? Recompute::Layer : static_cast<Recompute>(choice[5]),
-          .recomputed_layers = !is_in_part ? UINT32_MAX
-                               : may_leave ? 1
-                                           : 3,
-          .recomputed_of = is_in_part && may_leave ? 2 : UINT32_MAX,
+          .recompute = !is_in_part ? Recompute{.layers_at_once = static_cast<uint32_t>(choice[5])}
+                       : may_leave ? Recompute{.layers_at_once = 1, .first = 1, .of = 2}
+                                   : Recompute{.layers_at_once = 1, .first = 3},
           .num_threads = choice[6] + 1,
           .update = kUpdates[choice[7]],
           .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,

@@ -9,24 +9,19 @@
 #include <thread>
 
 #include "scheduler/run/trainer.h"
+#include "tests/forwarding_model.h"
 
 namespace ebb::test {
 
-/// Forwards all calls to another model. forward() first sleeps for pause_ms, so that the copy
-/// thread runs ahead and the race happens every time.
-class LateModel : public Model {
+/// First sleeps for pause_ms, so that the copy thread runs ahead and the race happens every time.
+class LateModel : public ForwardingModel {
  public:
-  explicit LateModel(const Model& model) : model_(model) {}
-  const Parameters& parameters() const override { return model_.parameters(); }
-  std::vector<InputSpec> inputs() const override { return model_.inputs(); }
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
+  using ForwardingModel::ForwardingModel;
+  Variable begin(Tape& tape, std::span<const Tensor> inputs) const override {
     std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
-    model_.forward(tape, inputs);
+    return model_.begin(tape, inputs);
   }
   int pause_ms = 0;
-
- private:
-  const Model& model_;
 };
 
 inline bool loads(const Op& op, Space space) {

@@ -70,7 +70,7 @@ TrainingCase other_schedule(TrainingCase run) {
   run.memory = run.memory == Memory::Smallest ? Memory::Resident : Memory::Smallest;
   run.num_pieces = run.num_pieces == 1 ? 9 : 1;
   run.num_threads = 3 - run.num_threads;
-  run.recompute = Recompute::Layer;
+  run.recompute = kRecomputeEach;
   run.update = run.update == UpdateOrder::Wait ? UpdateOrder::Overlap : UpdateOrder::Wait;
   run.between = run.between == Between::Nothing ? Between::State : Between::Nothing;
   return run;
@@ -218,8 +218,9 @@ TEST_F(DamagedCheckpoint, IsRefusedWhereItEndsEarly) {
 TEST_F(DamagedCheckpoint, IsRefusedForAnotherModelOrType) {
   expect_refusal({.dtype = DType::F32}, 32, 32, "of bf16 weights, the run's are fp32");
   const Gpt2 model(tiny_gpt(), 1, 8, DType::BF16);
-  const Preparation prepared = prepare(model, {.chunk_bytes = 131072}, {.num_threads = 1});
-  const auto device = create_device({.num_threads = 1});
+  const Preparation prepared =
+      prepare(model, {.chunk_bytes = 131072}, {.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 1}});
   Trainer trainer(model, *device, prepared);
   try {
     read_state(trainer, file());

@@ -1,4 +1,5 @@
 // Compares the planner's choice with plans that are made for each setting explicitly.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <limits>
 
 #include "scheduler/search/choose.h"
+#include "scheduler/search/settings.h"
 #include "tests/trainer/cases.h"
 
 namespace ebb::test {
@@ -60,21 +62,22 @@ class Choosing : public testing::TestWithParam<Situation> {
   TrainerOptions options() const {
     TrainerOptions options =
         TrainingCase{.clip = GetParam().clip, .accumulation = GetParam().accumulation}.options();
-    options.recompute = Recompute::Auto;
-    options.micro_batch_order = MicroBatchOrder::Auto;
-    options.activations = ActivationPlacement::Auto;
-    options.update = UpdateOrder::Auto;
+    options.schedule.recompute.reset();
+    options.schedule.micro_batch_order.reset();
+    options.schedule.activations.reset();
+    options.schedule.update.reset();
     return options;
   }
   Budgets budgets() const {
     TrainerOptions simple = options();
-    simple.recompute = Recompute::None;
-    simple.micro_batch_order = MicroBatchOrder::Horizontal;
-    const Preparation all = prepare(model_, simple, {.num_threads = 1});
-    const size_t least = prepare(model_, options(), {.num_threads = 1}).smallest_device_bytes;
+    simple.schedule.recompute = kRecomputeNone;
+    simple.schedule.micro_batch_order = MicroBatchOrder::Horizontal;
+    const Preparation all = prepare(model_, simple, {.device = {.num_threads = 1}});
+    const size_t least =
+        prepare(model_, options(), {.device = {.num_threads = 1}}).smallest_device_bytes;
     const auto more = static_cast<double>(all.full_device_bytes - least);
     return {.device_memory = least + static_cast<size_t>(more * GetParam().slack),
-            .num_threads = 1};
+            .device = {.num_threads = 1}};
   }
   Preparation chosen() const { return prepare(model_, options(), budgets(), GetParam().machine); }
 
@@ -84,10 +87,10 @@ class Choosing : public testing::TestWithParam<Situation> {
     std::vector<double> seconds;
     for (const Candidate& c : p.candidates) {
       TrainerOptions requested = options();
-      requested.micro_batch_order = c.order;
-      requested.recompute = c.recompute;
-      requested.activations = c.activations;
-      requested.update = c.update;
+      requested.schedule.micro_batch_order = c.schedule.micro_batch_order;
+      requested.schedule.recompute = c.schedule.recompute;
+      requested.schedule.activations = c.schedule.activations;
+      requested.schedule.update = c.schedule.update;
       try {
         const Preparation one = prepare(model_, requested, budgets(), GetParam().machine);
         seconds.push_back(simulate(one.plan, one.trace, *one.layout, GetParam().machine).seconds);
@@ -130,20 +133,16 @@ TEST_P(Choosing, TheTableIsComplete) {
   const size_t orders = GetParam().accumulation == 1 ? 1 : 2;
   ASSERT_EQ(p.candidates.size(), orders * 3 * 2 * 2);
   for (size_t i = 0; i < p.candidates.size(); ++i) {
-    const Candidate& c = p.candidates[i];
-    EXPECT_TRUE(c.order != MicroBatchOrder::Auto && c.recompute != Recompute::Auto &&
-                c.activations != ActivationPlacement::Auto && c.update != UpdateOrder::Auto);
+    const Schedule& c = p.candidates[i].schedule;
     for (size_t j = 0; j < i; ++j) {
-      const Candidate& d = p.candidates[j];
-      EXPECT_FALSE(c.order == d.order && c.recompute == d.recompute &&
+      const Schedule& d = p.candidates[j].schedule;
+      EXPECT_FALSE(c.micro_batch_order == d.micro_batch_order &&
+                   c.recompute.layers_at_once == d.recompute.layers_at_once &&
                    c.activations == d.activations && c.update == d.update);
     }
   }
   const Candidate& c = p.candidates[p.chosen];
-  EXPECT_EQ(c.order, p.options.micro_batch_order);
-  EXPECT_EQ(c.recompute, p.options.recompute);
-  EXPECT_EQ(c.activations, p.options.activations);
-  EXPECT_EQ(c.update, p.options.update);
+  EXPECT_EQ(c.schedule, p.schedule);
   EXPECT_EQ(c.moved_bytes, p.plan.loaded_bytes + p.plan.stored_bytes);
   EXPECT_FALSE(why_chosen(p).empty());
 }
@@ -161,22 +160,23 @@ class ChooseTest : public testing::Test {
  protected:
   static TrainerOptions open(uint32_t accumulation) {
     TrainerOptions options = TrainingCase{.accumulation = accumulation}.options();
-    options.recompute = Recompute::Auto;
-    options.micro_batch_order = MicroBatchOrder::Auto;
-    options.update = UpdateOrder::Auto;
+    options.schedule.recompute.reset();
+    options.schedule.micro_batch_order.reset();
+    options.schedule.update.reset();
     return options;
   }
   size_t resident(TrainerOptions options, Recompute recompute, MicroBatchOrder order) const {
-    options.recompute = recompute;
-    options.micro_batch_order = order;
-    return prepare(model_, options, {.num_threads = 1}).full_device_bytes;
+    options.schedule.recompute = recompute;
+    options.schedule.micro_batch_order = order;
+    return prepare(model_, options, {.device = {.num_threads = 1}}).full_device_bytes;
   }
   size_t smallest(TrainerOptions options, Recompute recompute) const {
-    options.recompute = recompute;
-    return prepare(model_, options, {.num_threads = 1}).smallest_device_bytes;
+    options.schedule.recompute = recompute;
+    return prepare(model_, options, {.device = {.num_threads = 1}}).smallest_device_bytes;
   }
   Preparation choose_in(const TrainerOptions& options, size_t bytes, const Machine& machine) const {
-    return prepare(model_, options, {.device_memory = bytes, .num_threads = 1}, machine);
+    return prepare(model_, options, {.device_memory = bytes, .device = {.num_threads = 1}},
+                   machine);
   }
   const Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
 };
@@ -191,31 +191,34 @@ TEST(Choose, SpreadsRecomputedLayersWhenTheLinkIsTooSlow) {
   config.num_layers = 12;
   const Gpt2 model(config, kMicroBatchSize, kLength, DType::BF16);
   TrainerOptions options{.chunk_bytes = size_t{1} << 20, .gradient_accumulation = 8};
-  options.recompute = Recompute::None;
-  options.micro_batch_order = MicroBatchOrder::Vertical;
-  options.activations = ActivationPlacement::Offload;
-  const size_t least = prepare(model, options, {.num_threads = 1}).smallest_device_bytes;
-  const auto prepared = [&](Recompute recompute, const Machine& machine) {
-    options.recompute = recompute;
-    return prepare(model, options, {.device_memory = least * 5 / 4, .num_threads = 1}, machine);
+  options.schedule = {.micro_batch_order = MicroBatchOrder::Vertical,
+                      .recompute = kRecomputeNone,
+                      .activations = ActivationPlacement::Offload};
+  const size_t least =
+      prepare(model, options, {.device = {.num_threads = 1}}).smallest_device_bytes;
+  const auto prepared = [&](std::optional<Recompute> recompute, const Machine& machine) {
+    options.schedule.recompute = recompute;
+    return prepare(model, options, {.device_memory = least * 5 / 4, .device = {.num_threads = 1}},
+                   machine);
   };
   Machine machine{.flops_per_s = 1000 * kGB, .update_bytes_per_s = 1000 * kGB};
-  const Preparation kept = prepared(Recompute::None, machine);
+  const Preparation kept = prepared(kRecomputeNone, machine);
   // A forward takes a third of the kernels' time. Its stores take twice as long as the forward.
   machine.load_bytes_per_s = machine.store_bytes_per_s =
       static_cast<double>(kept.plan.stored_bytes) / (kept.flops / machine.flops_per_s / 3 * 2);
-  const Preparation p = prepared(Recompute::Auto, machine);
+  const Preparation p = prepared({}, machine);
   const Candidate& c = p.candidates[p.chosen];
-  EXPECT_EQ(c.recompute, Recompute::Layer);
-  EXPECT_GT(c.recomputed_of, 0u);
-  EXPECT_GT(c.recomputed_layers, 0u);
-  EXPECT_LT(c.recomputed_layers, 12u);
-  for (const Recompute other : {Recompute::None, Recompute::Layer}) {
-    EXPECT_LT(1.02 * c.seconds, seconds(prepared(other, machine))) << static_cast<uint32_t>(other);
+  const Recompute chosen = c.schedule.recompute;
+  EXPECT_EQ(chosen.layers_at_once, 1u);
+  EXPECT_NE(chosen.of, kAllLayers);
+  EXPECT_GT(recomputed_layers(chosen, 12), 0u);
+  EXPECT_LT(recomputed_layers(chosen, 12), 12u);
+  for (const Recompute other : {kRecomputeNone, kRecomputeEach}) {
+    EXPECT_LT(1.02 * c.seconds, seconds(prepared(other, machine))) << name_of(other);
   }
   for (uint32_t first = 1; first < 12; ++first) {
-    options.recomputed_layers = first;
-    EXPECT_LT(c.seconds, seconds(prepared(Recompute::Layer, machine))) << "the first " << first;
+    const Recompute of_first{.layers_at_once = 1, .first = first};
+    EXPECT_LT(c.seconds, seconds(prepared(of_first, machine))) << "the first " << first;
   }
 }
 
@@ -227,14 +230,13 @@ class ChooseRecomputed : public testing::Test {
                           std::optional<size_t> host_memory = {}) const {
     Machine machine = gpu(150e12, 25 * kGB, 65 * kGB);
     machine.device_bytes_per_s = 850 * kGB;
-    return prepare(model_, requested,
-                   {.device_memory = device_memory, .host_memory = host_memory, .num_threads = 1},
-                   machine);
+    return prepare(
+        model_, requested,
+        {.device_memory = device_memory, .host_memory = host_memory, .device = {.num_threads = 1}},
+        machine);
   }
   static TrainerOptions recomputed(TrainerOptions options, uint32_t num, uint32_t of) {
-    options.recompute = Recompute::Layer;
-    options.recomputed_layers = num;
-    options.recomputed_of = of;
+    options.schedule.recompute = Recompute{.layers_at_once = 1, .first = num, .of = of};
     return options;
   }
 
@@ -246,9 +248,9 @@ class ChooseRecomputed : public testing::Test {
                     4,
                     1024,
                     DType::BF16};
-  TrainerOptions open_ = {.activations = ActivationPlacement::Offload,
-                          .micro_batch_order = MicroBatchOrder::Vertical,
-                          .gradient_accumulation = 8};
+  TrainerOptions open_ = {.gradient_accumulation = 8,
+                          .schedule = {.micro_batch_order = MicroBatchOrder::Vertical,
+                                       .activations = ActivationPlacement::Offload}};
 };
 
 // The time is not monotonic in the number of recomputed layers, so the planner must try each
@@ -270,7 +272,7 @@ TEST_F(ChooseRecomputed, ConsidersEveryNumberOfLayers) {
 TEST_F(ChooseRecomputed, GradientBuffersLeaveHostMemoryForActivations) {
   open_.max_grad_norm = 0;
   TrainerOptions few = recomputed(open_, 3, 4);
-  few.gradient_buffers = kGradientBuffers;
+  few.schedule.gradient_buffers = kGradientBuffers;
   const Preparation requested = choose_with(few, 8 * kGiB);
   const Preparation chosen = choose_with(open_, 8 * kGiB, requested.ledger.total(Tier::Host));
   EXPECT_LE(seconds(chosen), (1 + kRounding) * seconds(requested));
@@ -278,8 +280,8 @@ TEST_F(ChooseRecomputed, GradientBuffersLeaveHostMemoryForActivations) {
 
 TEST(WhyChosen, NamesTheSpeculationThatWasNotWorthIt) {
   Preparation p;
-  p.candidates = {{.update = UpdateOrder::Overlap, .seconds = 1},
-                  {.update = UpdateOrder::Speculate, .seconds = 0.98}};
+  p.candidates = {{.schedule = {.update = UpdateOrder::Overlap}, .seconds = 1},
+                  {.schedule = {.update = UpdateOrder::Speculate}, .seconds = 0.98}};
   EXPECT_EQ(why_chosen(p),
             "1.020 x the time of the next, which speculates and is slower in clipped steps");
   p.candidates[1].seconds = 1.5;
@@ -289,7 +291,7 @@ TEST(WhyChosen, NamesTheSpeculationThatWasNotWorthIt) {
 // Planted: the slowest candidate and the first candidate are not the best choice here.
 TEST_F(ChooseTest, APlantedWrongChoiceIsFound) {
   const TrainerOptions options = open(4);
-  const size_t bytes = smallest(options, Recompute::None);
+  const size_t bytes = smallest(options, kRecomputeNone);
   const Preparation p = choose_in(options, bytes, gpu(2000 * kGB, 1 * kGB, 50 * kGB));
   std::vector<double> seconds;
   for (const Candidate& c : p.candidates) {
@@ -306,51 +308,51 @@ TEST_F(ChooseTest, APlantedWrongChoiceIsFound) {
 
 TEST_F(ChooseTest, ASlowLinkMakesItVertical) {
   const TrainerOptions options = open(4);
-  const size_t bytes = smallest(options, Recompute::None);
+  const size_t bytes = smallest(options, kRecomputeNone);
   const Machine slow = gpu(2000 * kGB, 1 * kGB, 50 * kGB);
-  EXPECT_EQ(choose_in(options, bytes, slow).options.micro_batch_order, MicroBatchOrder::Vertical);
+  EXPECT_EQ(choose_in(options, bytes, slow).schedule.micro_batch_order, MicroBatchOrder::Vertical);
 }
 
 TEST_F(ChooseTest, NothingIsRecomputedIfMemoryAllows) {
   const TrainerOptions options = open(2);
   const Machine machine = gpu(200 * kGB, 5 * kGB, 50 * kGB);
-  const size_t all = resident(options, Recompute::None, MicroBatchOrder::Vertical);
-  EXPECT_EQ(choose_in(options, all, machine).options.recompute, Recompute::None);
-  const size_t block = smallest(options, Recompute::Layer);
-  ASSERT_LT(block, smallest(options, Recompute::None));
+  const size_t all = resident(options, kRecomputeNone, MicroBatchOrder::Vertical);
+  EXPECT_EQ(choose_in(options, all, machine).schedule.recompute, kRecomputeNone);
+  const size_t block = smallest(options, kRecomputeEach);
+  ASSERT_LT(block, smallest(options, kRecomputeNone));
   const Preparation tight = choose_in(options, block, machine);
-  EXPECT_EQ(tight.options.recompute, Recompute::Layer);
+  EXPECT_EQ(tight.schedule.recompute.layers_at_once, 1u);
   EXPECT_FALSE(tight.candidates[0].why_not.empty());
-  EXPECT_EQ(tight.candidates[0].smallest_device_bytes, smallest(options, Recompute::None));
+  EXPECT_EQ(tight.candidates[0].smallest_device_bytes, smallest(options, kRecomputeNone));
 }
 
 TEST_F(ChooseTest, WithoutALinkSharedCoresWaitOnlyIfThatIsFaster) {
   TrainerOptions options = open(1);
-  options.recompute = Recompute::None;
+  options.schedule.recompute = kRecomputeNone;
   for (double update : {5.0, 50.0}) {
     Machine machine = host(20 * kGB, 40 * kGB);
     machine.update_bytes_per_s = update * kGB;
-    const Preparation p = prepare(model_, options, {.num_threads = 1}, machine);
+    const Preparation p = prepare(model_, options, {.device = {.num_threads = 1}}, machine);
     ASSERT_EQ(p.candidates.size(), 2u);
-    ASSERT_EQ(p.candidates[0].update, UpdateOrder::Overlap);
+    ASSERT_EQ(p.candidates[0].schedule.update, UpdateOrder::Overlap);
     const double overlap_s = p.candidates[0].seconds, wait_s = p.candidates[1].seconds;
-    EXPECT_EQ(p.options.update == UpdateOrder::Wait, wait_s < overlap_s * (1 - kRounding));
+    EXPECT_EQ(p.schedule.update == UpdateOrder::Wait, wait_s < overlap_s * (1 - kRounding));
   }
 }
 
 TEST_F(ChooseTest, WithoutRatesMovedBytesAndFlopsDecide) {
   const TrainerOptions options = open(4);
-  const size_t all = resident(options, Recompute::None, MicroBatchOrder::Vertical);
+  const size_t all = resident(options, kRecomputeNone, MicroBatchOrder::Vertical);
   const Preparation roomy = choose_in(options, all, {});
-  EXPECT_EQ(roomy.options.micro_batch_order, MicroBatchOrder::Horizontal);
-  EXPECT_EQ(roomy.options.recompute, Recompute::None);
-  EXPECT_EQ(roomy.options.update, UpdateOrder::Overlap);
-  const Preparation tight = choose_in(options, smallest(options, Recompute::Layer), {});
+  EXPECT_EQ(roomy.schedule.micro_batch_order, MicroBatchOrder::Horizontal);
+  EXPECT_EQ(roomy.schedule.recompute, kRecomputeNone);
+  EXPECT_EQ(roomy.schedule.update, UpdateOrder::Overlap);
+  const Preparation tight = choose_in(options, smallest(options, kRecomputeEach), {});
   for (const Candidate& c : tight.candidates) {
     if (!c.why_not.empty()) continue;
     EXPECT_GE(c.moved_bytes, tight.candidates[tight.chosen].moved_bytes);
   }
-  EXPECT_EQ(tight.options.update, UpdateOrder::Overlap);
+  EXPECT_EQ(tight.schedule.update, UpdateOrder::Overlap);
 }
 
 /// The update takes 1.8 times as long as the forward: the planner speculates on some chunks, not on
@@ -358,28 +360,32 @@ TEST_F(ChooseTest, WithoutRatesMovedBytesAndFlopsDecide) {
 /// or without clipping.
 TEST_F(ChooseTest, SpeculatesOnWhatTheForwardCannotHide) {
   TrainerOptions options = open(1);
-  options.recompute = Recompute::None;
-  const Preparation plain = prepare(model_, options, {.num_threads = 1});
+  options.schedule.recompute = kRecomputeNone;
+  const Preparation plain = prepare(model_, options, {.device = {.num_threads = 1}});
   const double bytes = update_bytes_per_parameter(DType::BF16, DType::BF16) *
                        static_cast<double>(plain.layout->num_model_parameters());
   const auto with_update = [&](double forwards) {
     return gpu(plain.flops, 1000 * kGB, bytes / (forwards / 3));  // a step computes for 1 s
   };
-  const Preparation slow = prepare(model_, options, {.num_threads = 1}, with_update(1.8));
-  EXPECT_EQ(slow.options.update, UpdateOrder::Speculate);
-  EXPECT_EQ(slow.candidates[slow.chosen].update, UpdateOrder::Speculate);
+  const Preparation slow =
+      prepare(model_, options, {.device = {.num_threads = 1}}, with_update(1.8));
+  EXPECT_EQ(slow.schedule.update, UpdateOrder::Speculate);
+  const Candidate& chosen = slow.candidates[slow.chosen];
+  EXPECT_EQ(chosen.schedule.update, UpdateOrder::Speculate);
   EXPECT_GT(slow.plan.count(&ChunkRecord::is_speculative), 0u);
   EXPECT_LT(slow.plan.count(&ChunkRecord::is_speculative), slow.layout->num_chunks());
-  EXPECT_EQ(slow.candidates[slow.chosen].speculated_chunks, slow.plan.count(&ChunkRecord::is_speculative));
-  const Preparation fast = prepare(model_, options, {.num_threads = 1}, with_update(0.5));
-  EXPECT_EQ(fast.options.update, UpdateOrder::Overlap);
+  EXPECT_EQ(chosen.schedule.speculated_chunks, slow.plan.count(&ChunkRecord::is_speculative));
+  const Preparation fast =
+      prepare(model_, options, {.device = {.num_threads = 1}}, with_update(0.5));
+  EXPECT_EQ(fast.schedule.update, UpdateOrder::Overlap);
   const size_t least = plain.ledger.total(Tier::Host);
-  const Preparation tight =
-      prepare(model_, options, {.host_memory = least, .num_threads = 1}, with_update(1.8));
-  EXPECT_EQ(tight.options.update, UpdateOrder::Overlap);
+  const Preparation tight = prepare(
+      model_, options, {.host_memory = least, .device = {.num_threads = 1}}, with_update(1.8));
+  EXPECT_EQ(tight.schedule.update, UpdateOrder::Overlap);
   options.max_grad_norm = 0;
-  const Preparation early = prepare(model_, options, {.num_threads = 1}, with_update(1.8));
-  EXPECT_EQ(early.options.update, UpdateOrder::Overlap);
+  const Preparation early =
+      prepare(model_, options, {.device = {.num_threads = 1}}, with_update(1.8));
+  EXPECT_EQ(early.schedule.update, UpdateOrder::Overlap);
 }
 
 /// GPT-3 6.7B on a GPU of 31 GiB. Without clipping a gradient waits only for the update of its
@@ -391,31 +397,30 @@ TEST_F(ChooseTest, ASlowUpdateGetsMoreGradientBuffers) {
                              .num_layers = 32,
                              .num_heads = 32};
   const Gpt2 model(config, 4, 1024, DType::BF16);
-  const TrainerOptions options = {.recompute = Recompute::None, .max_grad_norm = 0};
+  const TrainerOptions options = {.schedule = {.recompute = kRecomputeNone}, .max_grad_norm = 0};
   const auto choose_with = [&](std::optional<uint32_t> slots, double update,
                                std::optional<size_t> host_memory = {}) {
     TrainerOptions requested = options;
-    requested.gradient_buffers = slots;
+    requested.schedule.gradient_buffers = slots;
     Machine machine = gpu(190e12, 53 * kGB, update);
     machine.device_bytes_per_s = 1500 * kGB;
     return prepare(model, requested,
                    {.device_memory = size_t{31} << 30,
                     .host_memory = host_memory,
-                    .num_threads = 1,
-                    .device = DeviceKind::Cuda},
+                    .device = {.kind = DeviceKind::Cuda, .num_threads = 1}},
                    machine);
   };
   const Preparation few = choose_with(kGradientBuffers, 80 * kGB), all = choose_with({}, 80 * kGB);
   // More buffers remove more than half of the time that the slow update adds to the bound.
   const double bound_s = all.candidates[all.chosen].bound.seconds;
   EXPECT_LT(seconds(all) - bound_s, 0.5 * (seconds(few) - bound_s));
-  EXPECT_GT(*all.options.gradient_buffers, kGradientBuffers);
-  EXPECT_LT(*all.options.gradient_buffers, all.layout->num_chunks());
+  EXPECT_GT(all.schedule.gradient_buffers, kGradientBuffers);
+  EXPECT_LT(all.schedule.gradient_buffers, all.layout->num_chunks());
   const size_t room = few.ledger.total(Tier::Host);
   const Preparation tight = choose_with({}, 80 * kGB, room);
   EXPECT_LE(tight.ledger.total(Tier::Host), room);
   EXPECT_LE(seconds(tight), seconds(choose_with(kGradientBuffers, 80 * kGB, room)));
-  EXPECT_EQ(choose_with({}, 1000 * kGB).options.gradient_buffers, kGradientBuffers);
+  EXPECT_EQ(choose_with({}, 1000 * kGB).schedule.gradient_buffers, kGradientBuffers);
 }
 
 /// If host memory is too small for all state, the state of some chunks is stored on the device.
@@ -423,45 +428,70 @@ TEST_F(ChooseTest, StoresStateOnTheDeviceIfHostMemoryIsTooSmall) {
   TrainerOptions options = open(2);
   const Machine machine = gpu(200 * kGB, 100 * kGB, 50 * kGB);
   const auto choose_with = [&](std::optional<size_t> host_memory, size_t device_memory) {
-    return prepare(model_, options,
-                   {.device_memory = device_memory, .host_memory = host_memory, .num_threads = 1},
-                   machine);
+    return prepare(
+        model_, options,
+        {.device_memory = device_memory, .host_memory = host_memory, .device = {.num_threads = 1}},
+        machine);
   };
-  const size_t roomy = 4 * resident(options, Recompute::None, MicroBatchOrder::Vertical);
-  options.device_updates = 0;
+  const size_t roomy = 4 * resident(options, kRecomputeNone, MicroBatchOrder::Vertical);
+  options.schedule.device_updates = 0;
   const size_t needed = choose_with({}, roomy).ledger.total(Tier::Host);
-  options.device_updates = {};
+  options.schedule.device_updates = {};
   for (const double share : {0.999, 0.7, 0.5}) {
     const auto room = static_cast<size_t>(share * static_cast<double>(needed));
     const Preparation p = choose_with(room, roomy);
     EXPECT_LE(p.ledger.total(Tier::Host), room);
     EXPECT_LE(p.ledger.total(Tier::Device), roomy);
     EXPECT_GT(p.plan.count(&ChunkRecord::is_on_device), 0u);
-    options.device_updates = 0;
+    options.schedule.device_updates = 0;
     EXPECT_THROW(choose_with(room, roomy), PlanError);
-    options.device_updates = {};
+    options.schedule.device_updates = {};
   }
   // The smallest device budget has no memory for state, so all state must fit in host memory.
-  EXPECT_THROW(choose_with(needed / 2, smallest(options, Recompute::Layer)), PlanError);
+  EXPECT_THROW(choose_with(needed / 2, smallest(options, kRecomputeEach)), PlanError);
 }
 
 TEST_F(ChooseTest, ARequestedSettingIsNotChanged) {
   TrainerOptions requested = open(2);
-  requested.micro_batch_order = MicroBatchOrder::Vertical;
-  requested.recompute = Recompute::Layer;
-  requested.update = UpdateOrder::Wait;
-  const Preparation p = prepare(model_, requested, {.num_threads = 1}, host(1 * kGB, 0));
+  requested.schedule.micro_batch_order = MicroBatchOrder::Vertical;
+  requested.schedule.recompute = kRecomputeEach;
+  requested.schedule.update = UpdateOrder::Wait;
+  const Preparation p =
+      prepare(model_, requested, {.device = {.num_threads = 1}}, host(1 * kGB, 0));
   ASSERT_EQ(p.candidates.size(), 1u);
   EXPECT_GT(p.candidates[0].seconds, 0);
-  EXPECT_EQ(p.options.micro_batch_order, MicroBatchOrder::Vertical);
-  EXPECT_EQ(p.options.recompute, Recompute::Layer);
-  EXPECT_EQ(p.options.update, UpdateOrder::Wait);
+  EXPECT_EQ(p.schedule.micro_batch_order, MicroBatchOrder::Vertical);
+  EXPECT_EQ(p.schedule.recompute, kRecomputeEach);
+  EXPECT_EQ(p.schedule.update, UpdateOrder::Wait);
   EXPECT_EQ(why_chosen(p), "the flags leave no other candidate");
+}
+
+TEST_F(ChooseTest, SearchesTheNumbersThatAreOpenAndHaveAnEffect) {
+  const auto searched = [this](const TrainerOptions& requested) {
+    const Preparation p = prepare(model_, requested, {.device = {.num_threads = 1}});
+    std::string names;
+    for (const Setting& s : settings_of(requested, p, p.schedule)) {
+      names += fmt::format("{} ", s.name);
+      Schedule changed = p.schedule;
+      s.set(s.most, changed);
+      EXPECT_EQ(s.now(changed), s.most) << s.name;
+    }
+    return names;
+  };
+  TrainerOptions options{.schedule = {.recompute = kRecomputeNone}};
+  EXPECT_EQ(searched(options), "device_updates speculated_chunks ");
+  options.schedule.update = UpdateOrder::Overlap;
+  EXPECT_EQ(searched(options), "device_updates ");
+  options.max_grad_norm = 0;
+  EXPECT_EQ(searched(options), "device_updates resident_chunks deferred_share gradient_buffers ");
+  options.schedule.update = UpdateOrder::Wait;
+  options.schedule.device_updates = options.schedule.gradient_buffers = 1;
+  EXPECT_EQ(searched(options), "resident_chunks ");
 }
 
 TEST_F(ChooseTest, ATooSmallBudgetIsRefusedWithTheSmallestThatWorks) {
   const TrainerOptions options = open(2);
-  const size_t least = smallest(options, Recompute::Layer);
+  const size_t least = smallest(options, kRecomputeEach);
   EXPECT_NO_THROW(choose_in(options, least, {}));
   try {
     choose_in(options, least - 1, {});
@@ -473,13 +503,15 @@ TEST_F(ChooseTest, ATooSmallBudgetIsRefusedWithTheSmallestThatWorks) {
 
 TEST_F(ChooseTest, BothTiersMustFitTogetherInSharedMemory) {
   TrainerOptions options = open(1);
-  const Preparation all = prepare(model_, options, {.num_threads = 1});
+  const Preparation all = prepare(model_, options, {.device = {.num_threads = 1}});
   const size_t needed = all.ledger.total(Tier::Host) + all.ledger.total(Tier::Device);
-  ASSERT_EQ(all.options.recompute, Recompute::None);
-  const Preparation less = prepare(model_, options, {.total_memory = needed - 1, .num_threads = 1});
-  EXPECT_EQ(less.options.recompute, Recompute::Layer);
+  ASSERT_EQ(all.schedule.recompute, kRecomputeNone);
+  const Preparation less =
+      prepare(model_, options, {.total_memory = needed - 1, .device = {.num_threads = 1}});
+  EXPECT_EQ(less.schedule.recompute.layers_at_once, 1u);
   EXPECT_NE(less.candidates[0].why_not.find("in all"), std::string::npos);
-  EXPECT_THROW(prepare(model_, options, {.total_memory = needed / 2, .num_threads = 1}), PlanError);
+  EXPECT_THROW(prepare(model_, options, {.total_memory = needed / 2, .device = {.num_threads = 1}}),
+               PlanError);
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ class EmulatedStep : public testing::TestWithParam<TrainingCase> {
       : model_(small_gpt(), kMicroBatchSize, kLength, run.dtype),
         prepared_(prepare_case(model_, run)),
         flops_per_s_(prepared_.flops / kCompute_s),
-        device_(create_device({.memory_bytes = prepared_.ledger.total(Tier::Device),
-                               .num_threads = run.num_threads,
+        device_(create_device({.profile = {.num_threads = run.num_threads},
+                               .memory_bytes = prepared_.ledger.total(Tier::Device),
                                .load_bytes_per_s = kLink,
                                .store_bytes_per_s = kLink,
                                .emulate_compute = ComputeRates{.flops_per_s = flops_per_s_}})),
@@ -135,7 +135,7 @@ std::vector<TrainingCase> all_kinds() {
                    .memory = Memory::Smallest,
                    .num_threads = 2,
                    .update = UpdateOrder::Speculate});
-  cases.push_back({.dtype = DType::F32, .recompute = Recompute::Layer, .evaluation_batches = 2});
+  cases.push_back({.dtype = DType::F32, .recompute = kRecomputeEach, .evaluation_batches = 2});
   return cases;
 }
 

@@ -42,8 +42,9 @@ struct SmallMlp {
                         .chunk_bytes = size_t{1} << 20,
                         .gradient_accumulation = 2,
                         .max_grad_norm = max_grad_norm},
-                       {.num_threads = 1});
-    device = create_device({.memory_bytes = prepared.ledger.total(Tier::Device), .num_threads = 1});
+                       {.device = {.num_threads = 1}});
+    device = create_device(
+        {.profile = {.num_threads = 1}, .memory_bytes = prepared.ledger.total(Tier::Device)});
     trainer = std::make_unique<Trainer>(model, *device, prepared);
     for (const Parameter& p : model.parameters()) {
       std::vector<float> values(static_cast<size_t>(p.shape.num_elements()));

@@ -31,7 +31,7 @@ TEST_P(GpuModels, TrainLikePyTorch) {
     EXPECT_NEAR(gpu.losses[s], reference.losses[s], 1e-6 * reference.losses[s]) << "step " << s;
     EXPECT_NEAR(gpu.norms[s], reference.norms[s], 4e-6 * reference.norms[s]) << "step " << s;
   }
-  settings.recompute = Recompute::Layer;
+  settings.recompute = kRecomputeEach;
   settings.smallest_budget = false;
   EXPECT_EQ(run_ebb(reference, settings).state_hash, gpu.state_hash);
 }

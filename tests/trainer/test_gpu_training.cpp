@@ -39,12 +39,10 @@ TEST_F(GpuTraining, BitsDoNotDependOnTheBudget) {
 }
 
 TEST_F(GpuTraining, BitsDoNotDependOnRecomputation) {
-  expect_same_bits({{.memory = Memory::Smallest, .recompute = Recompute::Layer},
-                    {.recompute = static_cast<Recompute>(2)},
-                    {.clip = false,
-                     .memory = Memory::Between,
-                     .recompute = Recompute::Layer,
-                     .recomputed_layers = 1}});
+  expect_same_bits(
+      {{.memory = Memory::Smallest, .recompute = kRecomputeEach},
+       {.recompute = Recompute{.layers_at_once = 2}},
+       {.clip = false, .memory = Memory::Between, .recompute = {.layers_at_once = 1, .first = 1}}});
 }
 
 TEST_F(GpuTraining, BitsDoNotDependOnTheOrderOfMicroBatches) {
@@ -82,7 +80,7 @@ TEST_F(GpuTraining, BitsDoNotDependOnWhereUpdatesAreMade) {
 TEST_F(GpuTraining, BitsDoNotDependOnWhereActivationsAreStored) {
   expect_same_bits(
       {{.memory = Memory::Smallest, .activations = kOffload},
-       {.memory = Memory::Smallest, .recompute = Recompute::Layer, .activations = kOffload},
+       {.memory = Memory::Smallest, .recompute = kRecomputeEach, .activations = kOffload},
        {.clip = false,
         .accumulation = 2,
         .memory = Memory::Smallest,
@@ -164,7 +162,7 @@ TEST_P(GpuCheckpoint, ContinuesWithTheSameBits) {
   TrainingCase other = run;
   other.memory = run.memory == Memory::Smallest ? Memory::Resident : Memory::Smallest;
   other.between = run.between == Between::State ? Between::Nothing : Between::State;
-  other.recompute = Recompute::Layer;
+  other.recompute = kRecomputeEach;
   CaseRun resumed(other);
   read_state(resumed.trainer(), file_);
   resumed.train(2, 3);

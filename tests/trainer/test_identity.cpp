@@ -34,7 +34,7 @@ void check_few_schedules(IdentityCheck& check, const TrainingCase& of) {
     run.update = UpdateOrder::Overlap;
     run.memory = Memory::Smallest;
     check.run(run);
-    run.recompute = Recompute::Layer;
+    run.recompute = kRecomputeEach;
     run.order = MicroBatchOrder::Vertical;
     run.activations = ActivationPlacement::Offload;
     check.run(run);
@@ -42,7 +42,7 @@ void check_few_schedules(IdentityCheck& check, const TrainingCase& of) {
     run.num_pieces = 9;
     run.between = Between::State;
     check.run(run);
-    run.recompute = static_cast<Recompute>(2);
+    run.recompute = Recompute{.layers_at_once = 2};
     run.between = Between::Weights;
     run.order = MicroBatchOrder::Horizontal;
     check.run(run);
@@ -90,8 +90,8 @@ TEST(Identity, DropoutDoesNotDependOnTheMicroBatchSize) {
                                  .chunk_bytes = size_t{1} << 20,
                                  .gradient_accumulation = accumulation,
                                  .dropout = probability};
-    const Preparation prepared = prepare(model, options, {.num_threads = 1});
-    const auto device = create_device({.num_threads = 1});
+    const Preparation prepared = prepare(model, options, {.device = {.num_threads = 1}});
+    const auto device = create_device({.profile = {.num_threads = 1}});
     Trainer trainer(model, *device, prepared);
     const auto count = static_cast<int64_t>(accumulation) * batch * kLength;
     std::vector<int32_t> tokens(static_cast<size_t>(count)), positions(tokens.size());
@@ -155,7 +155,7 @@ TEST(Identity, EvaluationBetweenSteps) {
   IdentityCheck check;
   TrainingCase run{.accumulation = 2, .evaluation_batches = 2};
   for (const Memory memory : {Memory::Smallest, Memory::Between}) {
-    for (const Recompute recompute : {Recompute::None, Recompute::Layer}) {
+    for (const Recompute recompute : {kRecomputeNone, kRecomputeEach}) {
       run.memory = memory;
       run.recompute = recompute;
       run.num_threads = 2;

@@ -33,10 +33,11 @@ struct Running {
              .num_losses = kMicroBatchSize * kLength,
              .logits_rows = kMicroBatchSize * kLength,
              .num_classes = small_gpt().vocabulary} {
-    prepared = prepare_inference({&pass, 1}, options_of(dtype),
-                                 {.device_memory = device_memory, .num_threads = num_threads});
-    device = create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
-                            .num_threads = num_threads,
+    prepared =
+        prepare_inference({&pass, 1}, options_of(dtype),
+                          {.device_memory = device_memory, .device = {.num_threads = num_threads}});
+    device = create_device({.profile = {.num_threads = num_threads},
+                            .memory_bytes = prepared.ledger.total(Tier::Device),
                             .poison = true});
     inference = std::make_unique<Inference>(*device, prepared);
   }
@@ -66,8 +67,8 @@ double evaluated(DType dtype) {
   const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, dtype);
   const Data data(small_gpt(), kLength, 2, 3);
   TrainerOptions options{.dtype = dtype, .evaluation_batches = 2};
-  const Preparation prepared = prepare(model, options, {.num_threads = 1});
-  const auto device = create_device({.num_threads = 1});
+  const Preparation prepared = prepare(model, options, {.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 1}});
   Trainer trainer(model, *device, prepared);
   return trainer.evaluate(data.micro_batches());
 }
@@ -86,8 +87,8 @@ TEST(InferenceTest, GivesTheLossOfATrainersEvaluation) {
 /// Emulated kernels sleep and compute nothing. Weights are loaded; losses stay 0.
 TEST(InferenceTest, RunsWithEmulatedCompute) {
   const Running real(DType::BF16);
-  const auto device = create_device({.memory_bytes = real.prepared.ledger.total(Tier::Device),
-                                     .num_threads = 1,
+  const auto device = create_device({.profile = {.num_threads = 1},
+                                     .memory_bytes = real.prepared.ledger.total(Tier::Device),
                                      .emulate_compute = ComputeRates{.flops_per_s = 1e12}});
   Inference inference(*device, real.prepared);
   for (const MicroBatch& batch : real.data.micro_batches()) {
@@ -155,8 +156,8 @@ TEST(InferenceTest, WithoutALossGivesTheLogitsOfTheLastRows) {
   pass.num_losses = 0;
   pass.logits_rows = 3;
   const PreparedInference prepared =
-      prepare_inference({&pass, 1}, options_of(DType::BF16), {.num_threads = 1});
-  const auto device = create_device({.num_threads = 1});
+      prepare_inference({&pass, 1}, options_of(DType::BF16), {.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 1}});
   Inference inference(*device, prepared);
   EXPECT_EQ(inference.run(0, whole.data.micro_batches()[1]), 0);
   std::vector<float> logits(static_cast<size_t>(3 * pass.num_classes));
@@ -203,14 +204,18 @@ TEST(InferenceTest, InvalidBudgetsAndInputsAreRefused) {
   const auto prepared_with = [&](const Budgets& budgets) {
     return prepare_inference({&run.pass, 1}, options_of(DType::BF16), budgets);
   };
-  EXPECT_THROW(prepared_with({.device_memory = p.smallest_device_bytes - 1, .num_threads = 1}),
-               PlanError);
-  EXPECT_NO_THROW(prepared_with({.device_memory = p.smallest_device_bytes, .num_threads = 1}));
-  EXPECT_THROW(prepared_with({.host_memory = p.ledger.total(Tier::Host) - 1, .num_threads = 1}),
-               PlanError);
-  EXPECT_THROW(prepared_with({.total_memory = p.ledger.total(Tier::Host), .num_threads = 1}),
-               PlanError);
-  const auto device = create_device({.num_threads = 2});
+  EXPECT_THROW(
+      prepared_with({.device_memory = p.smallest_device_bytes - 1, .device = {.num_threads = 1}}),
+      PlanError);
+  EXPECT_NO_THROW(
+      prepared_with({.device_memory = p.smallest_device_bytes, .device = {.num_threads = 1}}));
+  EXPECT_THROW(
+      prepared_with({.host_memory = p.ledger.total(Tier::Host) - 1, .device = {.num_threads = 1}}),
+      PlanError);
+  EXPECT_THROW(
+      prepared_with({.total_memory = p.ledger.total(Tier::Host), .device = {.num_threads = 1}}),
+      PlanError);
+  const auto device = create_device({.profile = {.num_threads = 2}});
   EXPECT_THROW(Inference(*device, p), ConfigError);
   MicroBatch batch = run.data.micro_batches()[0];
   batch.inputs.pop_back();
@@ -219,7 +224,7 @@ TEST(InferenceTest, InvalidBudgetsAndInputsAreRefused) {
 
 TEST(InferenceTest, TrainingWithAKeyValueCacheIsRefused) {
   const Gpt2 model(small_gpt(), 1, 1, DType::F32, false, 8);
-  EXPECT_THROW(prepare(model, {.dtype = DType::F32}, {.num_threads = 1}), ConfigError);
+  EXPECT_THROW(prepare(model, {.dtype = DType::F32}, {.device = {.num_threads = 1}}), ConfigError);
   EXPECT_THROW(Gpt2(small_gpt(), 1, 1, DType::F32, true, 8), ConfigError);
   EXPECT_THROW(Gpt2(small_gpt(), 1, 1, DType::F32, false, 33), ConfigError);
 }

@@ -106,14 +106,14 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, MemoryOfARun,
     testing::Values(TrainingCase{.accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
                     TrainingCase{.clip = false,
-                                 .recompute = Recompute::Layer,
+                                 .recompute = kRecomputeEach,
                                  .num_threads = 2,
                                  .evaluation_batches = 1},
                     TrainingCase{.dtype = DType::F32,
                                  .clip = false,
                                  .accumulation = 2,
                                  .memory = Memory::Smallest,
-                                 .recompute = Recompute::Layer,
+                                 .recompute = kRecomputeEach,
                                  .num_threads = 1,
                                  .evaluation_batches = 3}));
 

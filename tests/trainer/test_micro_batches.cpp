@@ -10,15 +10,17 @@ constexpr uint32_t kMicroBatches = 4;
 
 class MicroBatchTraffic : public testing::Test {
  protected:
-  Preparation prepared(MicroBatchOrder order) const {
+  Preparation prepared(std::optional<MicroBatchOrder> order) const {
     // Enough device memory for a layer of the model, but not for the whole model.
     const Preparation all = prepare(model_, options(MicroBatchOrder::Horizontal), {});
     const size_t half = (all.smallest_device_bytes + all.full_device_bytes) / 2;
     return prepare(model_, options(order), {.device_memory = half});
   }
-  static TrainerOptions options(MicroBatchOrder order) {
-    TrainingCase run{.accumulation = kMicroBatches, .recompute = Recompute::Layer, .order = order};
-    return run.options();
+  static TrainerOptions options(std::optional<MicroBatchOrder> order) {
+    const TrainingCase run{.accumulation = kMicroBatches, .recompute = kRecomputeEach};
+    TrainerOptions options = run.options();
+    options.schedule.micro_batch_order = order;
+    return options;
   }
   /// Returns how often each chunk of weights is loaded.
   static std::vector<int> num_loads(const Preparation& p) {
@@ -42,19 +44,6 @@ TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOncePerPass) {
   for (uint32_t c = 0; c < loads.size(); ++c) EXPECT_LE(loads[c], c < tied.last ? 3 : 2) << c;
 }
 
-/// Without recomputation, a micro-batch also yields within a layer. The weights of the layer need
-/// not all be on the device at once.
-TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceIfALayerDoesNotFit) {
-  TrainerOptions kept = options(MicroBatchOrder::Vertical);
-  kept.recompute = Recompute::None;
-  const Preparation all = prepare(model_, kept, {});
-  const size_t least = all.smallest_device_bytes + all.layout->chunk_bytes();
-  const Preparation p = prepare(model_, kept, {.device_memory = least});
-  const auto tied = p.layout->chunks(Space::Weights, 0, p.layout->num_elements(0));
-  const std::vector<int> loads = num_loads(p);
-  for (uint32_t c = tied.last; c < loads.size(); ++c) EXPECT_LE(loads[c], 2) << c;
-}
-
 TEST_F(MicroBatchTraffic, SumsOfVerticalOrderStayOnTheDevice) {
   EXPECT_FALSE(prepared(MicroBatchOrder::Horizontal).plan.stored_sums.empty());
   const Preparation vertical = prepared(MicroBatchOrder::Vertical);
@@ -70,13 +59,20 @@ TEST_F(MicroBatchTraffic, SumsOfVerticalOrderStayOnTheDevice) {
   }
 }
 
+/// The limit on the calls of a step counts the calls of one micro-batch, also in vertical order.
+TEST(ManyMicroBatches, MayRunInVerticalOrder) {
+  const Gpt2 model(tiny_gpt(), kMicroBatchSize, 8, DType::BF16);
+  TrainingCase run{.accumulation = 400, .order = MicroBatchOrder::Vertical};
+  EXPECT_EQ(prepare(model, run.options(), {}).trace.calls.back().micro_batch, 399u);
+}
+
 TEST_F(MicroBatchTraffic, AutoChoosesTheOrderThatMovesLess) {
-  const Preparation chosen = prepared(MicroBatchOrder::Auto);
+  const Preparation chosen = prepared({});
   const auto moved = [](const Preparation& p) { return p.plan.loaded_bytes + p.plan.stored_bytes; };
-  EXPECT_EQ(chosen.options.micro_batch_order, MicroBatchOrder::Vertical);
+  EXPECT_EQ(chosen.schedule.micro_batch_order, MicroBatchOrder::Vertical);
   EXPECT_LT(2 * moved(chosen), moved(prepared(MicroBatchOrder::Horizontal)));
-  const Preparation resident = prepare(model_, options(MicroBatchOrder::Auto), {});
-  EXPECT_EQ(resident.options.micro_batch_order, MicroBatchOrder::Horizontal);
+  const Preparation resident = prepare(model_, options({}), {});
+  EXPECT_EQ(resident.schedule.micro_batch_order, MicroBatchOrder::Horizontal);
 }
 
 }  // namespace

@@ -21,9 +21,10 @@ struct Gpt {
     run.clip = clip;
     TrainerOptions options = run.options();
     options.max_skipped_steps = max_skipped_steps;
-    const Preparation resident = prepare(model, options, {.num_threads = 1});
-    prepared = prepare(model, options,
-                       {.device_memory = resident.smallest_device_bytes, .num_threads = 1});
+    const Preparation resident = prepare(model, options, {.device = {.num_threads = 1}});
+    prepared =
+        prepare(model, options,
+                {.device_memory = resident.smallest_device_bytes, .device = {.num_threads = 1}});
     device = create_case_device(prepared, run);
     trainer = std::make_unique<Trainer>(model, *device, prepared);
   }
@@ -101,8 +102,9 @@ struct OverflowingMlp {
   explicit OverflowingMlp(float max_grad_norm) {
     const TrainerOptions options{
         .dtype = DType::F32, .chunk_bytes = size_t{1} << 20, .max_grad_norm = max_grad_norm};
-    prepared = prepare(model, options, {.num_threads = 1});
-    device = create_device({.memory_bytes = prepared.ledger.total(Tier::Device), .num_threads = 1});
+    prepared = prepare(model, options, {.device = {.num_threads = 1}});
+    device = create_device(
+        {.profile = {.num_threads = 1}, .memory_bytes = prepared.ledger.total(Tier::Device)});
     trainer = std::make_unique<Trainer>(model, *device, prepared);
     trainer->write_parameter("layers.0.weight", std::vector<float>(kHidden * kFeatures, 0.5e38f));
     trainer->write_parameter("layers.1.weight", std::vector<float>(kClasses * kHidden, 0.0f));

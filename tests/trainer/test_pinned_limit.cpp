@@ -77,13 +77,13 @@ TEST_F(PinnedLimit, TheHomeGetsWhatAnInferencesResultsLeave) {
                     .num_heads = 1},
                    1, kLength, DType::BF16);
   const ForwardSpec pass{.model = &model, .logits_rows = kLength, .num_classes = kVocabulary};
-  const PreparedInference prepared =
-      prepare_inference({&pass, 1}, {.chunk_bytes = size_t{128} << 10},
-                        {.num_threads = 1, .device = DeviceKind::Cuda, .pinned_memory = 3 * kMiB});
+  const PreparedInference prepared = prepare_inference(
+      {&pass, 1}, {.chunk_bytes = size_t{128} << 10},
+      {.device = {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = 3 * kMiB}});
   ASSERT_GT(prepared.result_bytes, 3 * kMiB / 2);
   const std::span<const PlaneInfo> weights = state_planes(DType::BF16).first(1);
-  const auto device =
-      create_device({.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = 3 * kMiB});
+  const auto device = create_device(
+      {.profile = {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = 3 * kMiB}});
   const Inference inference(*device, prepared);
   EXPECT_GT(device->staged_bytes(), 0u);
   EXPECT_LE(device->pinned_bytes(), 3 * kMiB);

@@ -1,9 +1,11 @@
 // Invalid settings and inputs that a trainer refuses, before step 0 if possible.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "autograd/primitives.h"
+#include "tests/forwarding_model.h"
 #include "tests/trainer/cases.h"
 #include "tests/trainer/watchdog.h"
 
@@ -40,9 +42,9 @@ class Refusals : public testing::Test {
 };
 
 TEST_F(Refusals, ADeviceBudgetOneByteTooSmallSaysWhatWorks) {
-  const size_t smallest = plan({.num_threads = 1}).smallest_device_bytes;
-  const std::string text =
-      error_of<PlanError>([&] { plan({.device_memory = smallest - 1, .num_threads = 1}); });
+  const size_t smallest = plan({.device = {.num_threads = 1}}).smallest_device_bytes;
+  const std::string text = error_of<PlanError>(
+      [&] { plan({.device_memory = smallest - 1, .device = {.num_threads = 1}}); });
   expect_parts(text, {std::to_string(smallest), "weights", "gradient sums", "gradients",
                       "activations", "inputs", "workspace", "partial norms"});
   EXPECT_EQ(text.find("try "), std::string::npos)
@@ -52,29 +54,30 @@ TEST_F(Refusals, ADeviceBudgetOneByteTooSmallSaysWhatWorks) {
 }
 
 TEST_F(Refusals, TheSmallestDeviceBudgetWorks) {
-  const size_t smallest = plan({.num_threads = 1}).smallest_device_bytes;
-  const Preparation prepared = plan({.device_memory = smallest, .num_threads = 1});
+  const size_t smallest = plan({.device = {.num_threads = 1}}).smallest_device_bytes;
+  const Preparation prepared = plan({.device_memory = smallest, .device = {.num_threads = 1}});
   EXPECT_EQ(prepared.ledger.total(Tier::Device), smallest);
-  const auto device = create_device({.memory_bytes = smallest, .num_threads = 1});
+  const auto device = create_device({.profile = {.num_threads = 1}, .memory_bytes = smallest});
   Trainer trainer(model_, *device, prepared);
   const Data data(tiny_gpt(), 8, 2, 1);
   EXPECT_GT(trainer.step(data.micro_batches(), kLearningRate).loss, 0);
 }
 
 TEST_F(Refusals, ADeviceWithLessThanThePlanIsOutOfMemory) {
-  const Preparation prepared = plan({.num_threads = 1});
+  const Preparation prepared = plan({.device = {.num_threads = 1}});
   const size_t total = prepared.ledger.total(Tier::Device);
-  const auto device = create_device({.memory_bytes = total - 1, .num_threads = 1});
+  const auto device = create_device({.profile = {.num_threads = 1}, .memory_bytes = total - 1});
   EXPECT_THROW(Trainer(model_, *device, prepared), OutOfMemory);
 }
 
 TEST_F(Refusals, AHostBudgetOneByteTooSmallSaysWhatWorks) {
-  const size_t needed = plan({.num_threads = 1}).ledger.total(Tier::Host);
+  const size_t needed = plan({.device = {.num_threads = 1}}).ledger.total(Tier::Host);
   const std::string text =
-      error_of<PlanError>([&] { plan({.host_memory = needed - 1, .num_threads = 1}); });
+      error_of<PlanError>([&] { plan({.host_memory = needed - 1, .device = {.num_threads = 1}}); });
   expect_parts(text, {std::to_string(needed), "weight", "momentum", "variance", "gradients"});
   EXPECT_EQ(text.find("try "), std::string::npos) << text;
-  EXPECT_EQ(plan({.host_memory = needed, .num_threads = 1}).ledger.total(Tier::Host), needed);
+  EXPECT_EQ(plan({.host_memory = needed, .device = {.num_threads = 1}}).ledger.total(Tier::Host),
+            needed);
 }
 
 TEST_F(Refusals, ChunkSizesThatAreNoMultipleOfThePiece) {
@@ -107,8 +110,8 @@ TEST_F(Refusals, ModelsOfInvalidShapes) {
 }
 
 TEST_F(Refusals, ADeviceWithMoreThreadsThanThePlan) {
-  const Preparation prepared = plan({.num_threads = 1});
-  const auto device = create_device({.num_threads = 2});
+  const Preparation prepared = plan({.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 2}});
   EXPECT_THROW(Trainer(model_, *device, prepared), ConfigError);
 }
 
@@ -120,8 +123,8 @@ class DetachedUse : public Model {
   std::vector<InputSpec> inputs() const override {
     return {{"x", {4, 8}, DType::BF16}, {"labels", {4}, DType::I32}};
   }
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
-    const Variable once = linear(tape, {.value = inputs[0]}, weight_);
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override {
+    const Variable once = linear(tape, x, weight_);
     const Variable teacher = linear(tape, {.value = once.value}, weight_);
     cross_entropy(tape, linear(tape, {.value = teacher.value}, head_), inputs[1]);
     cross_entropy(tape, once, inputs[1]);
@@ -140,8 +143,8 @@ TEST_F(Refusals, AParameterWithGradientsInSomeOfItsUses) {
 
 TEST_F(Refusals, ALimitOfZeroSkippedStepsAllowsGoodSteps) {
   options_.max_skipped_steps = 0;
-  const Preparation prepared = plan({.num_threads = 1});
-  const auto device = create_device({.num_threads = 1});
+  const Preparation prepared = plan({.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 1}});
   Trainer trainer(model_, *device, prepared);
   EXPECT_FALSE(trainer.step(Data(tiny_gpt(), 8, 2, 1).micro_batches(), kLearningRate).skipped);
 }
@@ -152,9 +155,10 @@ TEST_F(Refusals, ALimitOfZeroSkippedStepsAllowsGoodSteps) {
 class BrokenContract : public Refusals {
  protected:
   void make(const Model& model) {
-    const Preparation resident = prepare(model, options_, {.num_threads = 1});
-    prepared_ = prepare(model, options_,
-                        {.device_memory = resident.smallest_device_bytes, .num_threads = 1});
+    const Preparation resident = prepare(model, options_, {.device = {.num_threads = 1}});
+    prepared_ =
+        prepare(model, options_,
+                {.device_memory = resident.smallest_device_bytes, .device = {.num_threads = 1}});
     device_ = create_case_device(prepared_, run_);
     trainer_ = std::make_unique<Trainer>(model, *device_, prepared_);
   }
@@ -224,20 +228,20 @@ TEST_F(BrokenContract, UnknownParameter) {
   EXPECT_THROW(trainer_->write_parameter("wpe.weight", {}), LogicError);
 }
 
-/// Runs the forward of another model if `strays` is set.
-class StrayingModel : public Model {
+/// Has another number of layers if `strays` is set; the last layer is repeated.
+class StrayingModel : public ForwardingModel {
  public:
-  StrayingModel(const Model& traced, const Model& other) : traced_(traced), other_(other) {}
-  const Parameters& parameters() const override { return traced_.parameters(); }
-  std::vector<InputSpec> inputs() const override { return traced_.inputs(); }
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
-    (strays ? other_ : traced_).forward(tape, inputs);
+  StrayingModel(const Model& traced, uint32_t num_layers)
+      : ForwardingModel(traced), num_layers_(num_layers) {}
+  uint32_t num_layers() const override { return strays ? num_layers_ : model_.num_layers(); }
+  Variable layer(Tape& tape, std::span<const Tensor> inputs, uint32_t i,
+                 Variable x) const override {
+    return model_.layer(tape, inputs, std::min(i, model_.num_layers() - 1), x);
   }
   bool strays = false;
 
  private:
-  const Model& traced_;
-  const Model& other_;
+  const uint32_t num_layers_;
 };
 
 Gpt2Config with_layers(int64_t num_layers) {
@@ -246,29 +250,32 @@ Gpt2Config with_layers(int64_t num_layers) {
   return config;
 }
 
-/// The first step runs the traced model, the second another model.
-class StrayingStep : public BrokenContract, public testing::WithParamInterface<int64_t> {};
+/// The first step runs the traced layers, the second fewer or more.
+class StrayingStep : public BrokenContract, public testing::WithParamInterface<uint32_t> {};
 
 TEST_P(StrayingStep, IsALogicError) {
   const Gpt2 traced(with_layers(2), kMicroBatchSize, 8, DType::BF16);
-  const Gpt2 other(with_layers(GetParam()), kMicroBatchSize, 8, DType::BF16);
-  StrayingModel model(traced, other);
+  StrayingModel model(traced, GetParam());
   make(model);
   EXPECT_GT(trainer_->step(data_.micro_batches(), kLearningRate).loss, 0);
   model.strays = true;
   expect_logic_error(data_.micro_batches(), "trace says");
 }
 
-INSTANTIATE_TEST_SUITE_P(Layers, StrayingStep, testing::Values(1, 3));
+INSTANTIATE_TEST_SUITE_P(Layers, StrayingStep, testing::Values(1u, 3u));
 
-/// A model that runs its forward `times` times: no calls if 0, too many calls if 2.
+/// Runs all calls of another model in its end(), `times` times: no calls if 0, too many if 2.
 class UnsteadyModel : public Model {
  public:
   explicit UnsteadyModel(const Model& model) : model_(model) {}
   const Parameters& parameters() const override { return model_.parameters(); }
   std::vector<InputSpec> inputs() const override { return model_.inputs(); }
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
-    for (int i = 0; i < times; ++i) model_.forward(tape, inputs);
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable) const override {
+    for (int time = 0; time < times; ++time) {
+      Variable x = model_.begin(tape, inputs);
+      for (uint32_t i = 0; i < model_.num_layers(); ++i) x = model_.layer(tape, inputs, i, x);
+      model_.end(tape, inputs, x);
+    }
   }
   int times = 1;
 

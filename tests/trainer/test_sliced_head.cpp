@@ -29,15 +29,14 @@ class SlicedHead : public Model {
     const Shape shape{kMicroBatchSize, kLength};
     return {{"tokens", shape}, {"positions", shape}, {"targets", shape}};
   }
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
-    Variable x = embedding(tape, inputs[0], inputs[1], wte_, wpe_, kChannels, dtype_);
-    for (const ParameterId w : layers_) {
-      x = tape.layer(
-          [w](Tape& t, Variable v) {
-            return add(t, v, activation(t, linear(t, v, w), Activation::GeluTanh));
-          },
-          x);
-    }
+  Variable begin(Tape& tape, std::span<const Tensor> inputs) const override {
+    return embedding(tape, inputs[0], inputs[1], wte_, wpe_, kChannels, dtype_);
+  }
+  uint32_t num_layers() const override { return static_cast<uint32_t>(layers_.size()); }
+  Variable layer(Tape& tape, std::span<const Tensor>, uint32_t i, Variable x) const override {
+    return add(tape, x, activation(tape, linear(tape, x, layers_[i]), Activation::GeluTanh));
+  }
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override {
     x = layer_norm(tape, x, norm_, bias_);
     classifier_cross_entropy(tape, x, head_, kVocabulary, inputs[2], cut_);
   }
@@ -90,7 +89,7 @@ TEST_P(SlicedHeadIdentity, HasTheSameBitsForEveryBudgetAndOrder) {
         requested.order = order;
         requested.update = UpdateOrder::Overlap;
         requested.num_pieces = memory == Memory::Smallest ? 1 : 2;
-        requested.recompute = clip ? Recompute::Layer : Recompute::None;
+        requested.recompute = clip ? kRecomputeEach : kRecomputeNone;
         requested.activations = clip ? ActivationPlacement::Device : ActivationPlacement::Offload;
         requested.num_threads = 2;
         SCOPED_TRACE(to_string(requested));

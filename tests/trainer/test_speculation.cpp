@@ -52,7 +52,7 @@ std::vector<TrainingCase> all_cases() {
   return {
       {.memory = Memory::Smallest, .num_threads = 2},
       {.accumulation = 4},
-      {.accumulation = 4, .memory = Memory::Smallest, .recompute = Recompute::Layer},
+      {.accumulation = 4, .memory = Memory::Smallest, .recompute = kRecomputeEach},
       {.accumulation = 2,
        .memory = Memory::Between,
        .num_threads = 2,
@@ -219,9 +219,9 @@ TEST(Speculation, BacksOff) {
 TEST(Speculation, WithLessMemoryOnFewerChunks) {
   const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
   TrainerOptions options = all_cases()[1].options();
-  options.update = UpdateOrder::Overlap;
+  options.schedule.update = UpdateOrder::Overlap;
   const size_t overlap = prepare(model, options, {}).ledger.total(Tier::Host);
-  options.update = UpdateOrder::Speculate;
+  options.schedule.update = UpdateOrder::Speculate;
   const Preparation roomy = prepare(model, options, {});
   const auto all = roomy.plan.count(&ChunkRecord::is_speculative);
   const size_t of_logs = roomy.ledger.bytes("undo logs", Tier::Host);

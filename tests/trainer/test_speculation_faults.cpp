@@ -24,12 +24,13 @@ struct Steps {
     run.max_norm = max_norm;
     TrainerOptions options = run.options();
     options.max_skipped_steps = max_skipped_steps;
-    const size_t least = prepare(model, options, {.num_threads = 1}).smallest_device_bytes;
-    prepared = prepare(model, options, {.device_memory = least, .num_threads = 1});
+    const size_t least =
+        prepare(model, options, {.device = {.num_threads = 1}}).smallest_device_bytes;
+    prepared = prepare(model, options, {.device_memory = least, .device = {.num_threads = 1}});
   }
   std::unique_ptr<Device> create(std::function<bool(FaultSite)> fault = {}) const {
-    return create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
-                          .num_threads = 1,
+    return create_device({.profile = {.num_threads = 1},
+                          .memory_bytes = prepared.ledger.total(Tier::Device),
                           .poison = true,
                           .fault = std::move(fault)});
   }

@@ -1,9 +1,16 @@
-// The part of the tape that a backward closure uses.
+#include "autograd/functions.h"
+
 #include "autograd/tape.h"
 #include "device/errors.h"
 #include "device/kernels.h"
 
 namespace ebb {
+
+void Forward::submit(const AnyKernel& kernel) const { tape_.submit(kernel); }
+Stream& Forward::stream() const { return tape_.compute_; }
+Tensor Forward::weight(int i) const { return tape_.hooks_.weight(uses_[i]); }
+Tensor Forward::value(const Variable& variable) const { return tape_.value(variable); }
+Tensor Forward::scratch(Shape shape, DType type) const { return tape_.scratch(shape, type); }
 
 Stream& Backward::stream() const { return tape_.compute_; }
 void Backward::submit(const AnyKernel& kernel) const { tape_.submit(kernel); }
@@ -28,6 +35,8 @@ GradientTarget Backward::input_gradient(const Variable& input) const {
 Tensor Backward::own_gradient(const Variable& output) const {
   return tape_.input_gradient(output).sums;
 }
+
+Tensor Backward::value(const Variable& variable) const { return tape_.value(variable); }
 
 Tensor Backward::scratch(Shape shape, DType type) const { return tape_.scratch(shape, type); }
 

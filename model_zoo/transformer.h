@@ -1,0 +1,52 @@
+// What the transformers of this folder share: the inputs of a micro-batch, attention with its
+// cache, pairs of weight and bias, and the arithmetic of a step. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "autograd/model.h"
+#include "autograd/primitives.h"
+
+namespace ebb {
+
+/// The shape of a micro-batch.
+struct MicroBatchShape {
+  int64_t batch_size = 1;
+  int64_t length = 1;
+  bool packed = false;       ///< rows hold several documents: there is an input document_starts
+  int64_t cache_length = 0;  ///< for generation: positions in the cache of keys and values
+};
+
+/// The parameters of a projection or of a layer norm.
+struct WeightAndBias {
+  ParameterId weight = 0, bias = 0;
+};
+/// Declares `name`.weight (rows, columns), with initial values of this standard deviation, and
+/// `name`.bias (rows), with zeros.
+WeightAndBias declare_projection(Parameters& parameters, const std::string& name, int64_t rows,
+                                 int64_t columns, float standard_deviation);
+/// Declares `name`.weight (channels) with ones, and `name`.bias (channels) with zeros.
+WeightAndBias declare_norm(Parameters& parameters, const std::string& name, int64_t channels);
+Variable linear(Tape& tape, Variable x, const WeightAndBias& projection);
+Variable layer_norm(Tape& tape, Variable x, const WeightAndBias& norm, float epsilon);
+
+/// The inputs of a decoder: tokens, positions, targets, each (B, T) int32. Then document_starts (B,
+/// T) int32 for packed documents, or the persistent cache of keys and values (layers, B, cache
+/// length, `cache_channels`).
+std::vector<InputSpec> decoder_inputs(const MicroBatchShape& shape, DType dtype, int64_t num_layers,
+                                      int64_t cache_channels);
+/// The attention of one layer of a decoder with these inputs, over qkv. `heads` has no dropout and
+/// no document starts yet; the dropout of the attention weights has this site.
+Variable decoder_attention(Tape& tape, std::span<const Tensor> inputs, const MicroBatchShape& shape,
+                           uint32_t layer, Variable qkv, AttentionShape heads, uint32_t site);
+
+/// The model FLOPs of a training step over `tokens` tokens: 6 for each of the `matrix_elements`,
+/// and those of attention in `num_layers` layers of `channels` channels, in which a token attends
+/// to at most `num_seen` tokens.
+double transformer_flops(double matrix_elements, int64_t num_layers, int64_t channels,
+                         int64_t num_seen, uint64_t tokens);
+
+}  // namespace ebb

@@ -1,0 +1,104 @@
+// The schedule of a step: everything that the planner may decide. No setting changes a bit of a
+// result.
+//
+// A ScheduleRequest says which settings the caller fixes. The planner chooses each setting that is
+// nullopt (scheduler/search/choose.h). A Schedule is the decision: it has a value for each setting.
+//
+//   ScheduleRequest request{.recompute = kRecomputeEach, .update = UpdateOrder::Wait};
+//
+// Both types have the same fields, which are declared once. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+
+namespace ebb {
+
+/// The order of the micro-batches of a step (autograd/micro_batches.h).
+enum class MicroBatchOrder : uint8_t {
+  Horizontal,  ///< one after the other through the whole model
+  Vertical,    ///< all of them layer by layer: a forward or a backward loads a weight once
+};
+
+inline constexpr uint32_t kAllLayers = UINT32_MAX;
+
+/// Which layers are recomputed: their inner activations are freed after their forward and computed
+/// again before their backward.
+struct Recompute {
+  /// So many consecutive layers are recomputed together; 0: no layer is recomputed. A larger number
+  /// keeps fewer activations between layers, but more of them exist during the backward.
+  uint32_t layers_at_once = 0;
+  /// Only the first `first` layers of each group are recomputed. A group is `of` consecutive
+  /// layers. If all layers are one group, the layers whose activations would be kept the longest
+  /// are recomputed. With smaller groups, the link has time to copy the activations of other layers
+  /// while these are recomputed.
+  uint32_t first = kAllLayers;
+  uint32_t of = kAllLayers;
+
+  bool operator==(const Recompute&) const = default;
+};
+inline constexpr Recompute kRecomputeNone{.layers_at_once = 0};
+inline constexpr Recompute kRecomputeEach{.layers_at_once = 1};  ///< each layer on its own
+
+/// Requests that as many layers are recomputed at once as the square root of the number of layers.
+struct SquareRootOfLayers {
+  bool operator==(const SquareRootOfLayers&) const = default;
+};
+using RecomputeRequest = std::variant<Recompute, SquareRootOfLayers>;
+
+/// Where idle activations are between their forward and their backward.
+enum class ActivationPlacement : uint8_t {
+  Device,
+  Offload,  ///< in host memory, if other chunks need their blocks earlier
+};
+
+/// When the updates of a step run.
+enum class UpdateOrder : uint8_t {
+  Wait,     ///< before the step ends
+  Overlap,  ///< some are deferred: they run during the forward of the next step
+  /// As Overlap. If updates wait for the norm, some chunks have a speculative update during the
+  /// backward. An update that clipping changes is rolled back, and is made again during the forward
+  /// of the next step.
+  Speculate,
+};
+
+/// The settings. Each is a Field<T>, where T is the type of its value.
+template <template <class> class Field, class RecomputeType>
+struct ScheduleFields {
+  Field<MicroBatchOrder> micro_batch_order = {};
+  Field<RecomputeType> recompute = {};
+  Field<ActivationPlacement> activations = {};
+  Field<UpdateOrder> update = {};
+  /// Which share (0 to 1) of the updates of a step without clipping is deferred.
+  Field<double> deferred_share = {};
+  /// Without clipping: how many finished gradients may wait in host memory for an update of this
+  /// step; at least 1.
+  Field<uint32_t> gradient_buffers = {};
+  /// With UpdateOrder::Speculate: how many chunks have a speculative update. It is fewer if not so
+  /// many can have one, or if host memory is too small for their undo logs.
+  Field<uint32_t> speculated_chunks = {};
+  /// How many chunks of weights are resident and updated by the host, if so many can be.
+  Field<uint32_t> resident_chunks = {};
+  /// How many chunks the device updates, if it has memory for so many.
+  Field<uint32_t> device_updates = {};
+
+  bool operator==(const ScheduleFields&) const = default;
+};
+using Schedule = ScheduleFields<std::type_identity_t, Recompute>;
+using ScheduleRequest = ScheduleFields<std::optional, RecomputeRequest>;
+
+/// How many layers of a model with `num_layers` layers `first` and `of` select. Ignores
+/// `layers_at_once`: with 0 no layer is recomputed.
+uint32_t recomputed_layers(const Recompute& recompute, uint32_t num_layers);
+
+/// "none", "layer", "3 layers"; "device", ...; "horizontal", ...; "overlap", ...
+std::string name_of(const Recompute& recompute);
+std::string_view name_of(ActivationPlacement placement);
+std::string_view name_of(MicroBatchOrder order);
+std::string_view name_of(UpdateOrder update);
+
+}  // namespace ebb
