@@ -305,7 +305,8 @@ void Executor::submit(OpIndex index) {
     case OpKind::Speculate:
       on.submit(work_.update_cost(chunk), [this, &op] {
         const ProfiledRange speculate(device_, range_of(op));
-        work_.speculate(ChunkIndex(op.chunk.index), op.gradient_buffer, last_gradient_.has_all_norms());
+        work_.speculate(ChunkIndex(op.chunk.index), op.gradient_buffer,
+                        last_gradient_.has_all_norms());
       });
       break;
     case OpKind::Call:

@@ -1,10 +1,10 @@
 // Indices of different things do not mix.
-#include "chunk/index.h"
-
 #include <gtest/gtest.h>
 
 #include <type_traits>
 #include <vector>
+
+#include "chunk/index.h"
 
 namespace ebb {
 namespace {
