@@ -115,10 +115,10 @@ void Executor::begin(const Trace& trace, const Plan& plan, bool blocks_submittin
 /// Resident chunks stay in their blocks from one plan to the next. block_of_ is changed so that the
 /// block numbers of the new plan name these blocks.
 void Executor::find_residents(const Plan& plan) {
-  const std::vector<ChunkIndex> resident = plan.chunks_by(&ChunkRecord::first_block);
-  EBB_CHECK(table_.num_present() == resident.size(),
+  EBB_CHECK(table_.num_present() == plan.count(&ChunkRecord::begins_on_device),
             "the chunks on the device are not those with which the plan starts");
-  for (const ChunkIndex c : resident) {
+  for (ChunkIndex c{0}; c < plan.chunks.size(); ++c) {
+    if (!plan.chunks[c].begins_on_device()) continue;
     const auto at = std::ranges::find(block_of_, table_.block({Space::Weights, c}));
     std::swap(*at, block_of_[plan.chunks[c].first_block]);
   }
