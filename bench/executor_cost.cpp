@@ -77,13 +77,15 @@ class TimedDevice final : public ForwardingDevice {
 class SleepingWork final : public ChunkWork {
  public:
   explicit SleepingWork(double update_s) : update_s_(update_s) {}
-  void submit_round(Stream&, uint32_t) override {}
-  void submit_partial_norms(Stream&, uint32_t) override {}
-  void submit_update(Stream&, uint32_t) override {}
+  void submit_round(Stream&, ChunkIndex) override {}
+  void submit_partial_norms(Stream&, ChunkIndex) override {}
+  void submit_update(Stream&, ChunkIndex) override {}
   void norm() override {}
-  void update(uint32_t, uint32_t, bool) override { sleep_until(steady_now_s() + update_s_); }
-  void speculate(uint32_t, uint32_t, bool) override { sleep_until(steady_now_s() + update_s_); }
-  Cost update_cost(uint32_t) const override { return {}; }
+  void update(ChunkIndex, BufferIndex, bool) override { sleep_until(steady_now_s() + update_s_); }
+  void speculate(ChunkIndex, BufferIndex, bool) override {
+    sleep_until(steady_now_s() + update_s_);
+  }
+  Cost update_cost(ChunkIndex) const override { return {}; }
 
  private:
   double update_s_;

@@ -5,12 +5,10 @@
 
 #include <cstdint>
 
+#include "chunk/index.h"
 #include "chunk/ledger.h"
 
 namespace ebb {
-
-/// "No index", for all kinds of indices.
-inline constexpr uint32_t kNone = UINT32_MAX;
 
 /// When the update of a chunk runs.
 enum class UpdateTime : uint8_t {
@@ -30,12 +28,12 @@ struct ChunkRecord {
   UpdateTime update = UpdateTime::Never;
   /// The gradient buffer in which the finished gradient waits for an update on the host; kNone if
   /// the device updates the chunk or nothing does.
-  uint32_t gradient_buffer = kNone;
+  BufferIndex gradient_buffer = kNone;
   /// The weights are on the device from one step to the next.
   bool is_resident = false;
   /// The blocks of the resident weights when the plan begins and when it ends; kNone if the weights
   /// have no block then. In the plan of a step a chunk has both or neither.
-  uint32_t first_block = kNone, last_block = kNone;
+  BlockIndex first_block = kNone, last_block = kNone;
 
   bool is_trained() const { return update != UpdateTime::Never; }
   /// The home is on the device. False for resident weights whose planes are in host memory.

@@ -11,7 +11,7 @@ namespace {
 /// The elements of the chunks in host memory.
 uint64_t elements_at_home(const Layout& layout, const HomeOptions& options) {
   uint64_t elements = layout.num_space_elements();
-  for (uint32_t c = 0; c < options.chunks.size(); ++c) {
+  for (ChunkIndex c{0}; c < options.chunks.size(); ++c) {
     if (options.chunks[c].is_on_device()) elements -= layout.chunk_elements(c);
   }
   return elements;
@@ -135,7 +135,7 @@ Home::Home(Device& device, const Layout& layout, std::span<const PlaneInfo> plan
   }
 }
 
-std::byte* Home::plane(size_t i, uint32_t chunk) const {
+std::byte* Home::plane(size_t i, ChunkIndex chunk) const {
   EBB_CHECK(home_index_[chunk] != kNone, "the planes of this chunk are on the device");
   const uint64_t first = home_index_[chunk] * chunk_elements_;
   return planes_[i] + infos_[i].bytes(first);

@@ -51,13 +51,13 @@ class Home {
        const HomeOptions& options);
 
   /// The i-th plane of a chunk. REQUIRES: the chunk is in host memory.
-  std::byte* plane(size_t i, uint32_t chunk) const;
+  std::byte* plane(size_t i, ChunkIndex chunk) const;
   /// The address of an element of the weight plane. REQUIRES: all chunks are in host memory.
   std::byte* weight(uint64_t element) const {
     return planes_[kWeightPlane] + infos_[kWeightPlane].bytes(element);
   }
   /// REQUIRES: index < HomeOptions::gradient_buffers.
-  std::byte* gradient_buffer(uint32_t index) const {
+  std::byte* gradient_buffer(BufferIndex index) const {
     return gradients_ + index * gradient_buffer_bytes_;
   }
   /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.

@@ -138,11 +138,11 @@ ElementRange Layout::sum_elements(ParameterId id, uint32_t use, RowRange rows) c
   return range;
 }
 
-uint64_t Layout::chunk_elements(uint32_t chunk) const {
+uint64_t Layout::chunk_elements(ChunkIndex chunk) const {
   return std::min(chunk_elements(), num_space_elements_ - chunk * chunk_elements());
 }
 
-std::span<const Segment> Layout::segments(uint32_t chunk) const {
+std::span<const Segment> Layout::segments(ChunkIndex chunk) const {
   return std::span(segments_).subspan(first_segment_[chunk],
                                       first_segment_[chunk + 1] - first_segment_[chunk]);
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "chunk/index.h"
 #include "device/dtype.h"
 #include "device/tensor.h"
 
@@ -116,9 +117,9 @@ class Layout {
   uint64_t chunk_elements() const { return chunk_bytes_ / size_of(weight_type_); }
   /// The elements of a parameter chunk that are in use. Padding between parameters is in use, so
   /// only the last chunk has unused elements.
-  uint64_t chunk_elements(uint32_t chunk) const;
+  uint64_t chunk_elements(ChunkIndex chunk) const;
   /// The segments of a parameter chunk in the order of their elements.
-  std::span<const Segment> segments(uint32_t chunk) const;
+  std::span<const Segment> segments(ChunkIndex chunk) const;
   /// The number of chunks of the gradient space for the gradient of one parameter chunk; the last
   /// parameter chunk may have fewer.
   uint32_t gradient_chunks_per_chunk() const {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "chunk/index_format.h"
 #include "device/errors.h"
 #include "scheduler/plan/simulate.h"
 #include "tools/residency_intervals.h"
@@ -49,7 +50,7 @@ class StepEvents {
   std::string text(uint64_t step, double step_s) {
     add(R"({{"ph":"X","name":"step {}","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f}}})", step,
         kNumStreamKinds, us(0), step_s * 1e6);
-    for (uint32_t i = 0; i < plan_.ops.size(); ++i) {
+    for (OpIndex i{0}; i < plan_.ops.size(); ++i) {
       if (!takes_no_time(plan_.ops[i])) add_op(i);
     }
     add_flows();
@@ -66,7 +67,7 @@ class StepEvents {
     fmt::vformat_to(std::back_inserter(text_), format, fmt::make_format_args(values...));
   }
 
-  void add_op(uint32_t i) {
+  void add_op(OpIndex i) {
     const Op& op = plan_.ops[i];
     const bool moves = op.kind == OpKind::Move;
     add(R"({{"ph":"X","name":"{}","cat":"{}","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"op":{}{}}}}})",
@@ -78,10 +79,10 @@ class StepEvents {
   /// From each load to the first operation of the compute stream that waits for it.
   void add_flows() {
     std::vector<bool> used(plan_.ops.size(), false);
-    for (uint32_t i = 0; i < plan_.ops.size(); ++i) {
+    for (OpIndex i{0}; i < plan_.ops.size(); ++i) {
       const Op& op = plan_.ops[i];
       if (op.stream != StreamKind::Compute) continue;
-      for (const uint32_t w : plan_.waits_of(op)) {
+      for (const OpIndex w : plan_.waits_of(op)) {
         const Op& load = plan_.ops[w];
         const bool is_load = load.kind == OpKind::Move && load.to == Tier::Device;
         if (!is_load || takes_no_time(load) || used[w]) continue;
@@ -91,11 +92,9 @@ class StepEvents {
     }
   }
 
-  void add_flow(uint32_t from, uint32_t to) {
+  void add_flow(OpIndex from, OpIndex to) {
     // An arrow begins and ends inside the events that it connects.
-    const auto middle = [&](uint32_t op) {
-      return us((times_[op].start_s + times_[op].end_s) / 2);
-    };
+    const auto middle = [&](OpIndex op) { return us((times_[op].start_s + times_[op].end_s) / 2); };
     const uint64_t id = num_flows_++;
     add(R"({{"ph":"s","name":"load","cat":"first use","id":{},"pid":0,"tid":{},"ts":{:.3f}}})", id,
         static_cast<int>(StreamKind::Load), middle(from));

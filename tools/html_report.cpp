@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// The kind of a stall. Stalls of one kind are added up.
-std::string kind_of_cause(const Plan& plan, uint32_t cause) {
+std::string kind_of_cause(const Plan& plan, OpIndex cause) {
   if (cause == kNone) return "kernels not submitted yet";
   const Op& op = plan.ops[cause];
   switch (op.kind) {
@@ -50,7 +50,7 @@ class ViewJson {
  private:
   Json ops() const {
     Json json = Json::array();
-    for (uint32_t i = 0; i < plan_.ops.size(); ++i) {
+    for (OpIndex i{0}; i < plan_.ops.size(); ++i) {
       const Op& op = plan_.ops[i];
       if (takes_no_time(op)) continue;
       const size_t bytes =
@@ -64,7 +64,7 @@ class ViewJson {
   static Json stays_json(std::span<const Stay> all) {
     Json json = Json::array();
     for (const Stay& stay : all) {
-      json.push_back({static_cast<int>(stay.chunk.space), stay.chunk.index, stay.block,
+      json.push_back({static_cast<int>(stay.chunk.space), stay.chunk.index, uint32_t{stay.block},
                       stay.start_s, stay.loaded_s, stay.end_s});
     }
     return json;

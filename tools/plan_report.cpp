@@ -77,7 +77,7 @@ bool home_is_short(const PlannedStep& step) {
   size_t needed = step.prepared.ledger.total(Tier::Host);
   const bool keeps_gradients = updates_after_norm(step.prepared.options);
   const size_t gradient_bytes = keeps_gradients ? size_of(layout.gradient_type()) : 0;
-  for (const uint32_t c : step.prepared.plan.chunks_that(&ChunkRecord::is_on_device)) {
+  for (const ChunkIndex c : step.prepared.plan.chunks_that(&ChunkRecord::is_on_device)) {
     const uint64_t elements = layout.chunk_elements(c);
     needed += state_bytes(layout.weight_type(), elements) + elements * gradient_bytes;
   }

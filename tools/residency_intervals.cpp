@@ -10,19 +10,19 @@ namespace ebb {
 std::vector<Stay> stays(const Plan& plan, std::span<const OpTime> times) {
   std::vector<Stay> all;
   std::vector<std::optional<Stay>> in_block(plan.num_blocks);
-  const auto end = [&](uint32_t block, double time_s) {
+  const auto end = [&](BlockIndex block, double time_s) {
     std::optional<Stay>& stay = in_block[block];
     if (!stay) return;
     stay->end_s = time_s;
     all.push_back(*stay);
     stay.reset();
   };
-  for (const uint32_t c : plan.chunks_that(&ChunkRecord::begins_on_device)) {
-    const uint32_t block = plan.chunks[c].first_block;
+  for (const ChunkIndex c : plan.chunks_that(&ChunkRecord::begins_on_device)) {
+    const BlockIndex block = plan.chunks[c].first_block;
     in_block[block] = Stay{.chunk = {Space::Weights, c}, .block = block};
   }
   double step_s = 0;
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     step_s = std::max(step_s, times[i].end_s);
     const bool gives = op.kind == OpKind::Move && op.to == Tier::Device;
@@ -34,7 +34,7 @@ std::vector<Stay> stays(const Plan& plan, std::span<const OpTime> times) {
                               .start_s = times[i].start_s,
                               .loaded_s = times[i].end_s};
   }
-  for (uint32_t block = 0; block < plan.num_blocks; ++block) end(block, step_s);
+  for (BlockIndex block{0}; block < plan.num_blocks; ++block) end(block, step_s);
   return all;
 }
 

@@ -15,7 +15,7 @@ namespace ebb {
 /// is dropped, or the step ends.
 struct Stay {
   ChunkId chunk = {};
-  uint32_t block = kNone;
+  BlockIndex block = kNone;
   double start_s = 0;
   double loaded_s = 0;  ///< end of the load
   double end_s = 0;

@@ -9,9 +9,9 @@ namespace ebb {
 namespace {
 
 /// The operation that ends last among those that `op` waits for.
-uint32_t last_cause(const Plan& plan, std::span<const OpTime> times, const Op& op) {
-  uint32_t cause = kNone;
-  for (const uint32_t w : plan.waits_of(op)) {
+OpIndex last_cause(const Plan& plan, std::span<const OpTime> times, const Op& op) {
+  OpIndex cause = kNone;
+  for (const OpIndex w : plan.waits_of(op)) {
     if (cause == kNone || times[w].end_s > times[cause].end_s) cause = w;
   }
   return cause;
@@ -19,17 +19,17 @@ uint32_t last_cause(const Plan& plan, std::span<const OpTime> times, const Op& o
 
 /// The operation that delayed `op`. If `op` waited for the assignment of a block, this is the
 /// operation that delayed the assignment.
-uint32_t real_cause(const Plan& plan, std::span<const OpTime> times, const Op& op) {
-  uint32_t cause = last_cause(plan, times, op);
+OpIndex real_cause(const Plan& plan, std::span<const OpTime> times, const Op& op) {
+  OpIndex cause = last_cause(plan, times, op);
   while (cause != kNone && takes_no_time(plan.ops[cause])) {
-    const uint32_t before = last_cause(plan, times, plan.ops[cause]);
+    const OpIndex before = last_cause(plan, times, plan.ops[cause]);
     if (before == kNone) break;
     cause = before;
   }
   return cause;
 }
 
-double& waited_for(SpentTime& spent, const Plan& plan, uint32_t cause) {
+double& waited_for(SpentTime& spent, const Plan& plan, OpIndex cause) {
   if (cause == kNone) return spent.rest_s;
   const StreamKind stream = plan.ops[cause].stream;
   return stream == StreamKind::Compute ? spent.rest_s : spent.streams[stream];

@@ -7,18 +7,16 @@
 namespace ebb {
 namespace {
 
-constexpr uint32_t kNever = UINT32_MAX;
-
 /// For every parameter chunk that gets a gradient, the call after which it may be rounded and
 /// updated: the last call that writes its gradient or reads its weights.
-std::vector<uint32_t> last_contributions(const Trace& trace, const Layout& layout) {
-  std::vector<uint32_t> last(layout.num_chunks(), kNever);
-  for (uint32_t m = 0; m < trace.calls.size(); ++m) {
+std::vector<CallIndex> last_contributions(const Trace& trace, const Layout& layout) {
+  std::vector<CallIndex> last(layout.num_chunks(), kNone);
+  for (CallIndex m{0}; m < trace.calls.size(); ++m) {
     for (const ParameterUse& use : trace.uses_of(trace.calls[m])) {
       const ChunkRange range =
           layout.chunks(Space::Weights, layout.weight_elements(use.parameter, use.rows));
       for (uint32_t c = range.first; c < range.last; ++c) {
-        if (use.gradient || last[c] != kNever) last[c] = m;
+        if (use.gradient || last[c] != kNone) last[c] = m;
       }
     }
   }
@@ -50,7 +48,7 @@ class UseCollector {
   void add(Space space, ElementRange elements, bool writes, bool only_created) {
     const ChunkRange range = layout_.chunks(space, elements);
     for (uint32_t index = range.first; index < range.last; ++index) {
-      const uint32_t flat_index = chunk_trace_.flat_index({space, index});
+      const FlatIndex flat_index = chunk_trace_.flat_index({space, index});
       if (seen_[flat_index] == stamp_ || (only_created && !created_[flat_index])) continue;
       seen_[flat_index] = stamp_;
       Touch touch = Touch::Read;
@@ -79,7 +77,7 @@ void collect_call(UseCollector& collector, const Trace& trace, const Layout& lay
   }
 }
 
-void collect_finish(UseCollector& collector, const Layout& layout, uint32_t chunk) {
+void collect_finish(UseCollector& collector, const Layout& layout, ChunkIndex chunk) {
   const uint64_t first = chunk * layout.chunk_elements();
   const uint64_t count = layout.chunk_elements(chunk);
   collector.consume(Space::GradientSums, {first, count});
@@ -96,7 +94,7 @@ void collect_finish(UseCollector& collector, const Layout& layout, uint32_t chun
 
 /// Calls [first, last].
 struct Period {
-  uint32_t first, last;
+  CallIndex first, last;
 };
 
 /// Sorts periods, and joins those with no call between them.
@@ -136,13 +134,13 @@ std::vector<ChunkPeriods> periods_of_chunks(const Trace& trace, size_t chunk_byt
     const ActivationSpan& span = trace.activations[s];
     const size_t first = span.offset / chunk_bytes;
     const size_t last = (span.offset + span.bytes - 1) / chunk_bytes;
-    const auto is_busy = [&](uint32_t from, uint32_t to) {
+    const auto is_busy = [&](CallIndex from, CallIndex to) {
       for (size_t c = first; c <= last; ++c) add(chunks[c].busy, {from, to});
     };
     for (size_t c = first; c <= last && any_rests; ++c) {
       add(chunks[c].lives, {span.first_call, span.last_call});
     }
-    uint32_t from = span.first_call;
+    CallIndex from = span.first_call;
     for (; rest != trace.idle_intervals.end() && rest->span == s; ++rest) {
       is_busy(from, rest->last_before);
       from = rest->first_after;
@@ -161,7 +159,8 @@ std::vector<ChunkPeriods> periods_of_chunks(const Trace& trace, size_t chunk_byt
 }
 
 struct Happening {
-  uint32_t item, chunk;
+  ItemIndex item;
+  FlatIndex chunk;
 };
 
 /// Writes the events of one kind by item, and for one item in the given order.
@@ -183,14 +182,14 @@ void add_events(ChunkTrace& chunk_trace, ArenaChunkEvent event,
 
 /// Makes events of arena chunks from the periods of activations.
 void add_activations(ChunkTrace& chunk_trace, const Trace& trace, size_t chunk_bytes,
-                     const std::vector<uint32_t>& item_of_call) {
+                     const std::vector<ItemIndex>& item_of_call) {
   const std::vector<ChunkPeriods> chunks = periods_of_chunks(trace, chunk_bytes);
   std::vector<Happening> happenings[kNumArenaChunkEvents];
-  const auto happens = [&](ArenaChunkEvent event, uint32_t call, uint32_t chunk) {
+  const auto happens = [&](ArenaChunkEvent event, CallIndex call, FlatIndex chunk) {
     happenings[static_cast<int>(event)].push_back({item_of_call[call], chunk});
   };
   for (uint32_t c = 0; c < chunks.size(); ++c) {
-    const uint32_t flat_index = chunk_trace.flat_index({Space::Activations, c});
+    const FlatIndex flat_index = chunk_trace.flat_index({Space::Activations, c});
     auto life = chunks[c].lives.begin();
     for (const Period& busy : chunks[c].busy) {
       while (life->last < busy.first) ++life;
@@ -205,12 +204,12 @@ void add_activations(ChunkTrace& chunk_trace, const Trace& trace, size_t chunk_b
 }
 
 /// Chunks by the call after which they are rounded; for one call ascending.
-std::vector<uint32_t> order_of_finish(const std::vector<uint32_t>& last) {
-  std::vector<uint32_t> order;
-  for (uint32_t c = 0; c < last.size(); ++c) {
-    if (last[c] != kNever) order.push_back(c);
+std::vector<ChunkIndex> order_of_finish(const std::vector<CallIndex>& last) {
+  std::vector<ChunkIndex> order;
+  for (ChunkIndex c{0}; c < last.size(); ++c) {
+    if (last[c] != kNone) order.push_back(c);
   }
-  std::ranges::stable_sort(order, {}, [&](uint32_t c) { return last[c]; });
+  std::ranges::stable_sort(order, {}, [&](ChunkIndex c) { return last[c]; });
   return order;
 }
 
@@ -219,39 +218,39 @@ void index_needs(ChunkTrace& chunk_trace) {
   const auto for_each_chunk = [&](const ChunkTraceItem& item, const auto& visit) {
     for (const ChunkUse& use : chunk_trace.uses_of(item)) visit(use.chunk);
     for (const ArenaChunkEvent event : {ArenaChunkEvent::Begin, ArenaChunkEvent::Needed}) {
-      for (const uint32_t chunk : chunk_trace.chunks_of(item, event)) visit(chunk);
+      for (const FlatIndex chunk : chunk_trace.chunks_of(item, event)) visit(chunk);
     }
   };
   chunk_trace.first_need.assign(chunk_trace.num_flat() + 1, 0);
-  std::vector<uint32_t> next_of_item{0};
+  std::vector<NeedIndex> next_of_item{NeedIndex(0)};
   for (const ChunkTraceItem& item : chunk_trace.items) {
     next_of_item.push_back(next_of_item.back());
-    for_each_chunk(item, [&](uint32_t chunk) {
+    for_each_chunk(item, [&](FlatIndex chunk) {
       ++chunk_trace.first_need[chunk + 1];
       ++next_of_item.back();
     });
   }
   std::partial_sum(chunk_trace.first_need.begin(), chunk_trace.first_need.end(),
                    chunk_trace.first_need.begin());
-  std::vector<uint32_t>& of_chunk = chunk_trace.needs_of_chunk;
-  of_chunk.resize(chunk_trace.first_need.back());
+  std::vector<ItemIndex> items(chunk_trace.first_need.back());  // by chunk
   std::vector<uint32_t> at(chunk_trace.first_need.begin(), chunk_trace.first_need.end() - 1);
-  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
-    for_each_chunk(chunk_trace.items[i], [&](uint32_t chunk) { of_chunk[at[chunk]++] = i; });
+  for (ItemIndex i{0}; i < chunk_trace.items.size(); ++i) {
+    for_each_chunk(chunk_trace.items[i], [&](FlatIndex chunk) { items[at[chunk]++] = i; });
   }
-  chunk_trace.needs.resize(of_chunk.size());
-  for (uint32_t chunk = 0; chunk < chunk_trace.num_flat(); ++chunk) {
+  chunk_trace.needs.resize(items.size());
+  chunk_trace.needs_of_chunk.resize(items.size());
+  for (FlatIndex chunk{0}; chunk < chunk_trace.num_flat(); ++chunk) {
     for (uint32_t k = chunk_trace.first_need[chunk]; k < chunk_trace.first_need[chunk + 1]; ++k) {
-      const uint32_t item = of_chunk[k];
-      of_chunk[k] = next_of_item[item]++;
-      chunk_trace.needs[of_chunk[k]] = {item, chunk};
+      const NeedIndex need = next_of_item[items[k]]++;
+      chunk_trace.needs[need] = {items[k], chunk};
+      chunk_trace.needs_of_chunk[k] = need;
     }
   }
 }
 
 }  // namespace
 
-ChunkId ChunkTrace::chunk_id(uint32_t flat_index) const {
+ChunkId ChunkTrace::chunk_id(FlatIndex flat_index) const {
   int space = 0;
   while (flat_index >= first_flat[space + 1]) ++space;
   return {static_cast<Space>(space), flat_index - first_flat[space]};
@@ -270,17 +269,17 @@ ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_
                                : layout.num_chunks(space);
     chunk_trace.first_flat[s + 1] = chunk_trace.first_flat[s] + count;
   }
-  const std::vector<uint32_t> last = with_gradients
-                                         ? last_contributions(trace, layout)
-                                         : std::vector<uint32_t>(layout.num_chunks(), kNever);
-  const std::vector<uint32_t> finished = order_of_finish(last);
+  const std::vector<CallIndex> last = with_gradients
+                                          ? last_contributions(trace, layout)
+                                          : std::vector<CallIndex>(layout.num_chunks(), kNone);
+  const std::vector<ChunkIndex> finished = order_of_finish(last);
   auto next_finished = finished.begin();
   UseCollector collector(layout, chunk_trace);
   chunk_trace.items.reserve(trace.calls.size() + finished.size());
-  std::vector<uint32_t> item_of_call;
+  std::vector<ItemIndex> item_of_call;
   item_of_call.reserve(trace.calls.size());
-  for (uint32_t m = 0; m < trace.calls.size(); ++m) {
-    item_of_call.push_back(static_cast<uint32_t>(chunk_trace.items.size()));
+  for (CallIndex m{0}; m < trace.calls.size(); ++m) {
+    item_of_call.push_back(ItemIndex(chunk_trace.items.size()));
     ChunkTraceItem& run = chunk_trace.items.emplace_back(ChunkTraceItem{.call = m});
     collector.begin(run);
     collect_call(collector, trace, layout, trace.calls[m]);
@@ -302,7 +301,7 @@ ChunkTrace with_updates(const ChunkTrace& plain, const Layout& layout,
                         std::span<const ChunkRecord> chunks) {
   ChunkTrace chunk_trace = plain;
   chunk_trace.items.clear();
-  const auto add_update = [&](uint32_t chunk) {
+  const auto add_update = [&](ChunkIndex chunk) {
     const ElementRange elements{chunk * layout.chunk_elements(), layout.chunk_elements(chunk)};
     ChunkTraceItem update{.updated_chunk = chunk,
                           .first_use = static_cast<uint32_t>(chunk_trace.uses.size())};
@@ -314,7 +313,7 @@ ChunkTrace with_updates(const ChunkTrace& plain, const Layout& layout,
     update.num_uses = static_cast<uint32_t>(chunk_trace.uses.size()) - update.first_use;
     chunk_trace.items.push_back(update);
   };
-  const auto is_updated = [&](uint32_t c, UpdateTime time) {
+  const auto is_updated = [&](ChunkIndex c, UpdateTime time) {
     return chunks[c].is_on_device() && chunks[c].update == time;
   };
   for (const ChunkTraceItem& item : plain.items) {
@@ -322,7 +321,7 @@ ChunkTrace with_updates(const ChunkTrace& plain, const Layout& layout,
     const bool updates_now = item.is_round() && is_updated(item.rounded_chunk, UpdateTime::Early);
     if (updates_now) add_update(item.rounded_chunk);
   }
-  for (uint32_t c = 0; c < chunks.size(); ++c) {
+  for (ChunkIndex c{0}; c < chunks.size(); ++c) {
     if (is_updated(c, UpdateTime::AfterNorm)) add_update(c);
   }
   index_needs(chunk_trace);
@@ -330,25 +329,25 @@ ChunkTrace with_updates(const ChunkTrace& plain, const Layout& layout,
 }
 
 uint32_t peak_of_chunks(const ChunkTrace& chunk_trace) {
-  std::vector<uint32_t> last_item(chunk_trace.num_flat(), kNever);
+  std::vector<ItemIndex> last_item(chunk_trace.num_flat(), kNone);
   std::vector<uint32_t> num_ended(chunk_trace.items.size(), 0);  // with this item
   std::vector<uint32_t> num_begun(chunk_trace.items.size(), 0);
-  const auto is_needed = [&](uint32_t chunk, uint32_t item) {
-    uint32_t& last = last_item[chunk];
-    if (last == kNever) ++num_begun[item];
+  const auto is_needed = [&](FlatIndex chunk, ItemIndex item) {
+    ItemIndex& last = last_item[chunk];
+    if (last == kNone) ++num_begun[item];
     last = item;
   };
-  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+  for (ItemIndex i{0}; i < chunk_trace.items.size(); ++i) {
     const ChunkTraceItem& item = chunk_trace.items[i];
     for (const ChunkUse& use : chunk_trace.uses_of(item)) is_needed(use.chunk, i);
-    for (uint32_t c : chunk_trace.chunks_of(item, ArenaChunkEvent::Begin)) is_needed(c, i);
-    for (uint32_t c : chunk_trace.chunks_of(item, ArenaChunkEvent::End)) is_needed(c, i);
+    for (const FlatIndex c : chunk_trace.chunks_of(item, ArenaChunkEvent::Begin)) is_needed(c, i);
+    for (const FlatIndex c : chunk_trace.chunks_of(item, ArenaChunkEvent::End)) is_needed(c, i);
   }
-  for (const uint32_t last : last_item) {
-    if (last != kNever) ++num_ended[last];
+  for (const ItemIndex last : last_item) {
+    if (last != kNone) ++num_ended[last];
   }
   uint32_t num = 0, peak = 0;
-  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+  for (ItemIndex i{0}; i < chunk_trace.items.size(); ++i) {
     num += num_begun[i];
     peak = std::max(peak, num);
     num -= num_ended[i];

@@ -12,6 +12,9 @@
 
 namespace ebb {
 
+using ItemIndex = Index<struct ItemTag>;  ///< in ChunkTrace::items
+using NeedIndex = Index<struct NeedTag>;  ///< in ChunkTrace::needs
+
 /// What an item does with a chunk.
 enum class Touch : uint8_t {
   Read,    ///< weights
@@ -20,7 +23,7 @@ enum class Touch : uint8_t {
 };
 
 struct ChunkUse {
-  uint32_t chunk = 0;  ///< flat index, see ChunkTrace::flat_index()
+  FlatIndex chunk;
   Touch touch = Touch::Read;
 };
 
@@ -35,40 +38,41 @@ inline constexpr int kNumArenaChunkEvents = 4;
 
 /// One of three: a call, the rounding of a parameter chunk, or its update on the device.
 struct ChunkTraceItem {
-  uint32_t call = UINT32_MAX;
-  uint32_t rounded_chunk = UINT32_MAX;
-  uint32_t updated_chunk = UINT32_MAX;
+  CallIndex call = kNone;
+  ChunkIndex rounded_chunk = kNone;
+  ChunkIndex updated_chunk = kNone;
   uint32_t first_use = 0, num_uses = 0;  ///< in ChunkTrace::uses; each chunk appears once
   uint32_t first_event[kNumArenaChunkEvents] = {};  ///< in ChunkTrace::events
   uint32_t num_events[kNumArenaChunkEvents] = {};
 
-  bool is_round() const { return rounded_chunk != UINT32_MAX; }
-  bool is_update() const { return updated_chunk != UINT32_MAX; }
+  bool is_round() const { return rounded_chunk != kNone; }
+  bool is_update() const { return updated_chunk != kNone; }
 };
 
 /// An item that needs a chunk on the device: it uses the chunk, or the chunk begins or is needed.
 struct Need {
-  uint32_t item = 0, chunk = 0;
+  ItemIndex item;
+  FlatIndex chunk;
 };
 
 struct ChunkTrace {
   std::vector<ChunkTraceItem> items;
   std::vector<ChunkUse> uses;
-  std::vector<uint32_t> events[kNumArenaChunkEvents];  ///< flat indices of arena chunks
+  std::vector<FlatIndex> events[kNumArenaChunkEvents];  ///< arena chunks
   uint32_t first_flat[kNumSpaces + 1] = {};
-  std::vector<Need> needs;               ///< by item, then by chunk
-  std::vector<uint32_t> first_need;      ///< [chunk] in needs_of_chunk; one more entry at the end
-  std::vector<uint32_t> needs_of_chunk;  ///< indices in needs, ascending
+  std::vector<Need> needs;                ///< by item, then by chunk
+  std::vector<uint32_t> first_need;       ///< [chunk] in needs_of_chunk; one more entry at the end
+  std::vector<NeedIndex> needs_of_chunk;  ///< by chunk, ascending
 
   uint32_t num_flat() const { return first_flat[kNumSpaces]; }
-  uint32_t flat_index(ChunkId id) const {
-    return first_flat[static_cast<int>(id.space)] + id.index;
+  FlatIndex flat_index(ChunkId id) const {
+    return FlatIndex(first_flat[static_cast<int>(id.space)] + id.index);
   }
-  ChunkId chunk_id(uint32_t flat_index) const;
+  ChunkId chunk_id(FlatIndex flat_index) const;
   std::span<const ChunkUse> uses_of(const ChunkTraceItem& item) const {
     return std::span(uses).subspan(item.first_use, item.num_uses);
   }
-  std::span<const uint32_t> chunks_of(const ChunkTraceItem& item, ArenaChunkEvent event) const {
+  std::span<const FlatIndex> chunks_of(const ChunkTraceItem& item, ArenaChunkEvent event) const {
     const int e = static_cast<int>(event);
     return std::span(events[e]).subspan(item.first_event[e], item.num_events[e]);
   }

@@ -9,8 +9,8 @@ namespace {
 constexpr size_t kLastToFinish = 2;
 
 /// The chunks in the order in which their gradients are rounded.
-std::vector<uint32_t> rounded(const ChunkTrace& chunk_trace) {
-  std::vector<uint32_t> order;
+std::vector<ChunkIndex> rounded(const ChunkTrace& chunk_trace) {
+  std::vector<ChunkIndex> order;
   for (const ChunkTraceItem& item : chunk_trace.items) {
     if (item.is_round()) order.push_back(item.rounded_chunk);
   }
@@ -19,9 +19,9 @@ std::vector<uint32_t> rounded(const ChunkTrace& chunk_trace) {
 
 /// Chooses `most` of the chunks, or all of them if they are fewer, evenly spread; the last one is
 /// always among them.
-std::vector<uint32_t> spread(const std::vector<uint32_t>& chunks, uint64_t most) {
+std::vector<ChunkIndex> spread(const std::vector<ChunkIndex>& chunks, uint64_t most) {
   const uint64_t num = std::min<uint64_t>(most, chunks.size());
-  std::vector<uint32_t> some;
+  std::vector<ChunkIndex> some;
   for (uint64_t i = 0; i < chunks.size(); ++i) {
     if ((i + 1) * num / chunks.size() > i * num / chunks.size()) some.push_back(chunks[i]);
   }
@@ -29,7 +29,7 @@ std::vector<uint32_t> spread(const std::vector<uint32_t>& chunks, uint64_t most)
 }
 
 /// The device updates the chunks that are rounded last, because the next forward begins with them.
-void decide_device_updates(const std::vector<uint32_t>& order, const Layout& layout,
+void decide_device_updates(const std::vector<ChunkIndex>& order, const Layout& layout,
                            const PlanOptions& options, ChunkDecisions& decisions) {
   const uint32_t blocks = blocks_of_device_update(layout, options.update_after_norm);
   const size_t num = std::min<size_t>(
@@ -44,7 +44,7 @@ void decide_device_updates(const std::vector<uint32_t>& order, const Layout& lay
 
 /// With clipping all updates on the host are deferred. Without, a share is deferred, spread over
 /// the backward so that the optimizer is always busy. `order`: the chunks that the host updates.
-void decide_times(const std::vector<uint32_t>& order, const PlanOptions& options,
+void decide_times(const std::vector<ChunkIndex>& order, const PlanOptions& options,
                   std::vector<ChunkRecord>& chunks) {
   const auto share_of = [&](size_t i) {
     return static_cast<size_t>(options.deferred_share * static_cast<double>(i));
@@ -59,11 +59,11 @@ void decide_times(const std::vector<uint32_t>& order, const PlanOptions& options
 
 /// A gradient whose update is deferred, or waits for the norm, has a buffer of its own. The others
 /// use the remaining buffers in rotation.
-void assign_buffers(const std::vector<uint32_t>& order, const PlanOptions& options,
+void assign_buffers(const std::vector<ChunkIndex>& order, const PlanOptions& options,
                     ChunkDecisions& decisions) {
   std::vector<ChunkRecord>& chunks = decisions.chunks;
-  const auto num_deferred = static_cast<uint32_t>(std::ranges::count_if(
-      order, [&](uint32_t c) { return chunks[c].is_deferred(); }));
+  const auto num_deferred = static_cast<uint32_t>(
+      std::ranges::count_if(order, [&](ChunkIndex c) { return chunks[c].is_deferred(); }));
   const uint32_t num_shared = options.update_after_norm ? 0 : std::max(1u, options.gradient_buffers);
   const auto num_on_host = static_cast<uint32_t>(
       std::ranges::count(chunks, Tier::Host, &ChunkRecord::home));
@@ -72,16 +72,16 @@ void assign_buffers(const std::vector<uint32_t>& order, const PlanOptions& optio
     // In chunk order: the last chunk and its buffer may be short.
     for (ChunkRecord& chunk : chunks) {
       if (chunk.is_on_device()) continue;
-      const uint32_t buffer = decisions.gradient_buffers++;
+      const BufferIndex buffer(decisions.gradient_buffers++);
       if (chunk.is_trained()) chunk.gradient_buffer = buffer;
     }
     return;
   }
   decisions.gradient_buffers = num_deferred + num_shared;
   uint32_t next_own = num_shared, next_shared = 0;
-  for (const uint32_t c : order) {
+  for (const ChunkIndex c : order) {
     chunks[c].gradient_buffer =
-        chunks[c].is_deferred() ? next_own++ : next_shared++ % num_shared;
+        BufferIndex(chunks[c].is_deferred() ? next_own++ : next_shared++ % num_shared);
   }
 }
 
@@ -92,28 +92,28 @@ void assign_buffers(const std::vector<uint32_t>& order, const PlanOptions& optio
 /// weights after its gradient is rounded.
 void decide_speculative(const ChunkTrace& chunk_trace, uint32_t most,
                         std::vector<ChunkRecord>& chunks) {
-  std::vector<uint32_t> last_use(chunk_trace.num_flat(), 0);
-  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+  std::vector<ItemIndex> last_use(chunk_trace.num_flat(), ItemIndex(0));
+  for (ItemIndex i{0}; i < chunk_trace.items.size(); ++i) {
     for (const ChunkUse& use : chunk_trace.uses_of(chunk_trace.items[i])) last_use[use.chunk] = i;
   }
-  std::vector<uint32_t> fit;
-  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+  std::vector<ChunkIndex> fit;
+  for (ItemIndex i{0}; i < chunk_trace.items.size(); ++i) {
     const ChunkTraceItem& item = chunk_trace.items[i];
     if (!item.is_round()) continue;
-    const uint32_t c = item.rounded_chunk;
-    const uint32_t weights = chunk_trace.flat_index({Space::Weights, c});
+    const ChunkIndex c = item.rounded_chunk;
+    const FlatIndex weights = chunk_trace.flat_index({Space::Weights, c});
     if (chunks[c].is_deferred() && last_use[weights] < i) fit.push_back(c);
   }
   std::ranges::reverse(fit);
-  for (const uint32_t c : spread(fit, most)) chunks[c].update = UpdateTime::Speculative;
+  for (const ChunkIndex c : spread(fit, most)) chunks[c].update = UpdateTime::Speculative;
 }
 
 /// The chunks whose weights are used, ascending.
-std::vector<uint32_t> weights_of(const ChunkTrace& chunk_trace) {
-  std::vector<uint32_t> weights;
+std::vector<ChunkIndex> weights_of(const ChunkTrace& chunk_trace) {
+  std::vector<ChunkIndex> weights;
   for (const ChunkUse& use : chunk_trace.uses) {
     const ChunkId id = chunk_trace.chunk_id(use.chunk);
-    if (id.space == Space::Weights) weights.push_back(id.index);
+    if (id.space == Space::Weights) weights.push_back(ChunkIndex(id.index));
   }
   std::ranges::sort(weights);
   weights.erase(std::unique(weights.begin(), weights.end()), weights.end());
@@ -152,13 +152,13 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
   if (!options.update) return decide_evaluation(layout, options, num_spare);
   ChunkDecisions decisions{.num_spare = num_spare};
   decisions.chunks.resize(layout.num_chunks());
-  std::vector<uint32_t> order = rounded(chunk_trace);
-  for (const uint32_t c : order) {
+  std::vector<ChunkIndex> order = rounded(chunk_trace);
+  for (const ChunkIndex c : order) {
     decisions.chunks[c].update =
         options.update_after_norm ? UpdateTime::AfterNorm : UpdateTime::Early;
   }
   decide_device_updates(order, layout, options, decisions);
-  std::erase_if(order, [&](uint32_t c) { return decisions.chunks[c].is_on_device(); });
+  std::erase_if(order, [&](ChunkIndex c) { return decisions.chunks[c].is_on_device(); });
   decide_times(order, options, decisions.chunks);
   assign_buffers(order, options, decisions);
   if (options.update_after_norm) {
@@ -184,12 +184,12 @@ void decide_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
   if (!options.update) {
     if (any_on_device) return;
     // The chunks that are loaded lie between the resident ones.
-    for (const uint32_t c : spread(weights_of(chunk_trace), num)) chunks[c].is_resident = true;
+    for (const ChunkIndex c : spread(weights_of(chunk_trace), num)) chunks[c].is_resident = true;
     return;
   }
   std::vector<bool> is_used(chunk_trace.num_flat(), false);
   for (const ChunkUse& use : chunk_trace.uses) is_used[use.chunk] = true;
-  for (const uint32_t c : rounded(chunk_trace)) {
+  for (const ChunkIndex c : rounded(chunk_trace)) {
     if (num == 0) return;
     const bool can_stay = is_used[chunk_trace.flat_index({Space::Weights, c})] &&
                           !chunks[c].is_deferred() && !chunks[c].is_on_device();

@@ -5,19 +5,19 @@
 
 namespace ebb {
 
-uint32_t Emitter::emit(Op op, std::initializer_list<uint32_t> waits) {
+OpIndex Emitter::emit(Op op, std::initializer_list<OpIndex> waits) {
   op.first_wait = static_cast<uint32_t>(plan_.waits.size());
-  for (uint32_t w : waits) {
+  for (const OpIndex w : waits) {
     if (w != kNone) plan_.waits.push_back(w);
   }
   op.num_waits = static_cast<uint32_t>(plan_.waits.size()) - op.first_wait;
   plan_.ops.push_back(op);
-  return static_cast<uint32_t>(plan_.ops.size() - 1);
+  return OpIndex(plan_.ops.size() - 1);
 }
 
 /// Waits for the last use of the chunk, or for the store after it.
-void Emitter::emit_drop(StreamKind stream, uint32_t chunk, uint32_t block, uint32_t last_item,
-                        uint32_t store) {
+void Emitter::emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, ItemIndex last_item,
+                        StoreIndex store) {
   last_drop_[chunk] = emit({.kind = OpKind::Drop,
                             .stream = stream,
                             .chunk = chunk_trace_.chunk_id(chunk),
@@ -33,22 +33,22 @@ void Emitter::emit_assignment(const Assignment& assignment) {
     emit_drop(move.stream, assignment.victim, assignment.block, assignment.victim_item,
               assignment.victim_store);
   }
-  const uint32_t left = last_drop_[assignment.chunk];
+  const OpIndex left = last_drop_[assignment.chunk];
   const bool left_there = left != kNone && plan_.ops[left].stream != move.stream;
-  const uint32_t index =
+  const OpIndex index =
       emit(move, {store_op(assignment.own_store), update_before(id), left_there ? left : kNone});
   if (!assignment.copy) return;
   pending_load_[assignment.chunk] = index;
   plan_.loaded_bytes += layout_.used_bytes(id);
 }
 
-void Emitter::emit_assignments_after(uint32_t position) {
+void Emitter::emit_assignments_after(ItemIndex position) {
   for (; next_assignment_ < first_assignment_after_[order_of(position)]; ++next_assignment_) {
     emit_assignment(residency_.assignments[assignment_order_[next_assignment_]]);
   }
 }
 
-void Emitter::emit_item(uint32_t i) {
+void Emitter::emit_item(ItemIndex i) {
   const ChunkTraceItem& item = chunk_trace_.items[i];
   Op op{.kind = OpKind::Call, .call = item.call};
   if (item.is_round()) {
@@ -57,14 +57,14 @@ void Emitter::emit_item(uint32_t i) {
     if (options_.update_after_norm) emit_norm();
     op = Op{.kind = OpKind::Update, .chunk = {Space::Weights, item.updated_chunk}};
   }
-  const uint32_t index = emit(op, {item.is_update() ? norm_ : kNone});
-  const auto wait_for = [&](uint32_t chunk) {
+  const OpIndex index = emit(op, {item.is_update() ? norm_ : kNone});
+  const auto wait_for = [&](FlatIndex chunk) {
     if (pending_load_[chunk] == kNone) return;
     plan_.waits.push_back(std::exchange(pending_load_[chunk], kNone));
     ++plan_.ops[index].num_waits;
   };
-  for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Begin)) wait_for(c);
-  for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Needed)) wait_for(c);
+  for (const FlatIndex c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Begin)) wait_for(c);
+  for (const FlatIndex c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Needed)) wait_for(c);
   for (const ChunkUse& use : chunk_trace_.uses_of(item)) wait_for(use.chunk);
   op_of_item_[i] = index;
   const bool stays = item.is_round() && plan_.chunks[item.rounded_chunk].is_on_device();
@@ -72,15 +72,15 @@ void Emitter::emit_item(uint32_t i) {
 }
 
 /// For a gradient that stays on the device.
-void Emitter::emit_store_partial_norms(uint32_t c, uint32_t finish) {
+void Emitter::emit_store_partial_norms(ChunkIndex c, OpIndex finish) {
   last_gradient_store_ = emit({.kind = OpKind::StorePartialNorms,
                                .stream = StreamKind::Store,
                                .chunk = {Space::Weights, c}},
                               {finish});
 }
 
-void Emitter::emit_update(uint32_t c, uint32_t wait, bool deferred) {
-  const uint32_t buffer = plan_.chunks[c].gradient_buffer;
+void Emitter::emit_update(ChunkIndex c, OpIndex wait, bool deferred) {
+  const BufferIndex buffer = plan_.chunks[c].gradient_buffer;
   last_update_[c] = last_update_of_buffer_[buffer] = emit({.kind = OpKind::Update,
                                                            .stream = StreamKind::Update,
                                                            .chunk = {Space::Weights, c},
@@ -98,7 +98,7 @@ void Emitter::emit_store(Store& store) {
     return;
   }
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
-  const uint32_t c = id.index / parts;
+  const ChunkIndex c(id.index / parts);
   const ChunkRecord& chunk = plan_.chunks[c];
   op.gradient_buffer = chunk.gradient_buffer;
   store.op = emit(op, {item_op(store.after_item), last_update_of_buffer_[op.gradient_buffer]});
@@ -116,7 +116,7 @@ void Emitter::emit_store(Store& store) {
   }
 }
 
-void Emitter::emit_stores_after(uint32_t item) {
+void Emitter::emit_stores_after(ItemIndex item) {
   while (next_store_ < store_order_.size() &&
          residency_.stores[store_order_[next_store_]].after_item == item) {
     emit_store(residency_.stores[store_order_[next_store_++]]);
@@ -131,13 +131,13 @@ void Emitter::emit_norm() {
 void Emitter::emit_end() {
   if (options_.update) {
     emit_norm();
-    for (uint32_t c = 0; c < plan_.chunks.size(); ++c) {
+    for (ChunkIndex c{0}; c < plan_.chunks.size(); ++c) {
       const ChunkRecord& chunk = plan_.chunks[c];
       const bool is_left = chunk.update == UpdateTime::AfterNorm && !chunk.is_on_device();
       if (is_left) emit_update(c, norm_);
     }
   }
-  for (uint32_t b = 0; b < residency_.blocks().size(); ++b) {
+  for (BlockIndex b{0}; b < residency_.blocks().size(); ++b) {
     const Residency::Block& block = residency_.blocks()[b];
     if (block.chunk != kNone && !block.busy)
       emit_drop(StreamKind::Load, block.chunk, b, block.free_after, block.store);
@@ -153,10 +153,10 @@ void Emitter::order_assignments() {
   std::partial_sum(first_assignment_after_.begin(), first_assignment_after_.end(),
                    first_assignment_after_.begin());
   assignment_order_.resize(assignments.size());
-  for (uint32_t b = 0; b < assignments.size(); ++b) {
+  for (AssignmentIndex b{0}; b < assignments.size(); ++b) {
     assignment_order_[first_assignment_after_[order_of(assignments[b].position)]++] = b;
   }
-  const auto deadline = [&](uint32_t b) { return assignments[b].deadline; };
+  const auto deadline = [&](AssignmentIndex b) { return assignments[b].deadline; };
   auto begin = assignment_order_.begin();
   for (const uint32_t after : first_assignment_after_) {
     const auto end = assignment_order_.begin() + after;
@@ -170,8 +170,8 @@ void Emitter::order_assignments() {
 void Emitter::run() {
   order_assignments();
   store_order_.resize(residency_.stores.size());
-  for (uint32_t s = 0; s < store_order_.size(); ++s) store_order_[s] = s;
-  std::stable_sort(store_order_.begin(), store_order_.end(), [&](uint32_t a, uint32_t b) {
+  for (StoreIndex s{0}; s < store_order_.size(); ++s) store_order_[s] = s;
+  std::stable_sort(store_order_.begin(), store_order_.end(), [&](StoreIndex a, StoreIndex b) {
     return residency_.stores[a].after_item < residency_.stores[b].after_item;
   });
   op_of_item_.assign(chunk_trace_.items.size(), kNone);
@@ -181,11 +181,11 @@ void Emitter::run() {
   last_update_.assign(layout_.num_chunks(), kNone);
   last_update_of_buffer_.assign(std::max(plan_.gradient_buffers, layout_.num_chunks()), kNone);
 
-  for (const uint32_t c : plan_.chunks_that(&ChunkRecord::is_deferred)) {
+  for (const ChunkIndex c : plan_.chunks_that(&ChunkRecord::is_deferred)) {
     emit_update(c, kNone, true);
   }
   emit_assignments_after(kStart);
-  for (uint32_t i = 0; i < chunk_trace_.items.size(); ++i) {
+  for (ItemIndex i{0}; i < chunk_trace_.items.size(); ++i) {
     emit_item(i);
     emit_stores_after(i);
     emit_assignments_after(i);

@@ -23,25 +23,25 @@ class Emitter {
   void run();
 
  private:
-  uint32_t emit(Op op, std::initializer_list<uint32_t> waits);
-  void emit_item(uint32_t item);
-  void emit_stores_after(uint32_t item);
+  OpIndex emit(Op op, std::initializer_list<OpIndex> waits);
+  void emit_item(ItemIndex item);
+  void emit_stores_after(ItemIndex item);
   void emit_store(Store& store);
   void order_assignments();
-  void emit_assignments_after(uint32_t position);
+  void emit_assignments_after(ItemIndex position);
   void emit_assignment(const Assignment& assignment);
-  void emit_drop(StreamKind stream, uint32_t chunk, uint32_t block, uint32_t last_item,
-                 uint32_t store);
-  void emit_update(uint32_t parameter_chunk, uint32_t wait, bool deferred = false);
-  void emit_store_partial_norms(uint32_t parameter_chunk, uint32_t finish);
+  void emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, ItemIndex last_item,
+                 StoreIndex store);
+  void emit_update(ChunkIndex chunk, OpIndex wait, bool deferred = false);
+  void emit_store_partial_norms(ChunkIndex chunk, OpIndex finish);
   void emit_norm();
   void emit_end();
-  uint32_t item_op(uint32_t item) const { return item == kStart ? kNone : op_of_item_[item]; }
-  uint32_t store_op(uint32_t store) const {
+  OpIndex item_op(ItemIndex item) const { return item == kStart ? kNone : op_of_item_[item]; }
+  OpIndex store_op(StoreIndex store) const {
     return store == kNone ? kNone : residency_.stores[store].op;
   }
   /// The update that a load of this chunk must wait for, or kNone.
-  uint32_t update_before(ChunkId id) const {
+  OpIndex update_before(ChunkId id) const {
     return id.space == Space::Weights ? last_update_[id.index] : kNone;
   }
 
@@ -50,20 +50,19 @@ class Emitter {
   const PlanOptions& options_;
   Residency& residency_;
   Plan& plan_;
-  std::vector<uint32_t> op_of_item_;
-  std::vector<uint32_t> pending_load_;      // [chunk] the load that no item has waited for yet
-  std::vector<uint32_t> last_drop_;         // [chunk]
-  std::vector<uint32_t> assignment_order_;  // assignments by position
+  std::vector<OpIndex> op_of_item_;
+  std::vector<OpIndex> pending_load_;  // [flat index] the load that no item has waited for yet
+  std::vector<OpIndex> last_drop_;     // [flat index]
+  std::vector<AssignmentIndex> assignment_order_;  // by position
   std::vector<uint32_t> first_assignment_after_;  // [order of position] in assignment_order_
   size_t next_assignment_ = 0;
-  std::vector<uint32_t> store_order_;  // stores by after_item
+  std::vector<StoreIndex> store_order_;  // by after_item
   size_t next_store_ = 0;
-  std::vector<uint32_t> last_update_of_buffer_;
-  std::vector<uint32_t>
-      last_update_;                 // [parameter chunk] its deferred update, or that of this step
+  std::vector<OpIndex> last_update_of_buffer_;
+  std::vector<OpIndex> last_update_;  // [parameter chunk] its deferred update, or that of this step
   std::vector<uint32_t> parts_stored_;  // [parameter chunk] gradient chunks stored
-  uint32_t last_gradient_store_ = kNone;
-  uint32_t norm_ = kNone;
+  OpIndex last_gradient_store_ = kNone;
+  OpIndex norm_ = kNone;
 };
 
 }  // namespace ebb

@@ -58,20 +58,20 @@ uint32_t Plan::count(bool (ChunkRecord::*is)() const) const {
   return static_cast<uint32_t>(std::ranges::count_if(chunks, is));
 }
 
-std::vector<uint32_t> Plan::chunks_that(bool (ChunkRecord::*are)() const) const {
-  std::vector<uint32_t> indices;
-  for (uint32_t c = 0; c < chunks.size(); ++c) {
+std::vector<ChunkIndex> Plan::chunks_that(bool (ChunkRecord::*are)() const) const {
+  std::vector<ChunkIndex> indices;
+  for (ChunkIndex c{0}; c < chunks.size(); ++c) {
     if ((chunks[c].*are)()) indices.push_back(c);
   }
   return indices;
 }
 
-std::vector<uint32_t> Plan::chunks_by(uint32_t ChunkRecord::*block) const {
-  std::vector<uint32_t> indices;
-  for (uint32_t c = 0; c < chunks.size(); ++c) {
+std::vector<ChunkIndex> Plan::chunks_by(BlockIndex ChunkRecord::*block) const {
+  std::vector<ChunkIndex> indices;
+  for (ChunkIndex c{0}; c < chunks.size(); ++c) {
     if (chunks[c].*block != kNone) indices.push_back(c);
   }
-  std::ranges::sort(indices, {}, [&](uint32_t c) { return chunks[c].*block; });
+  std::ranges::sort(indices, {}, [&](ChunkIndex c) { return chunks[c].*block; });
   return indices;
 }
 
@@ -82,7 +82,7 @@ const MoveInfo* find_move(Tier from, Tier to) {
   return nullptr;
 }
 
-Op make_move(ChunkId chunk, Tier from, Tier to, uint32_t block) {
+Op make_move(ChunkId chunk, Tier from, Tier to, BlockIndex block) {
   const MoveInfo* const move = find_move(from, to);
   EBB_CHECK(move != nullptr, "there is no such move");
   return {.kind = OpKind::Move,
@@ -115,7 +115,7 @@ Plan make_initialise_plan(const Plan& plan) {
     chunk.last_block = chunk.is_on_device() ? chunk.first_block : kNone;
     chunk.first_block = kNone;
   }
-  for (const uint32_t c : initialise.chunks_by(&ChunkRecord::last_block)) {
+  for (const ChunkIndex c : initialise.chunks_by(&ChunkRecord::last_block)) {
     initialise.ops.push_back(make_move({Space::Weights, c}, Tier::None, Tier::Device,
                                        initialise.chunks[c].last_block));
   }
@@ -128,7 +128,7 @@ Plan make_warm_up_plan(const Plan& plan, const Layout& layout) {
     chunk.last_block = chunk.first_block;
     if (!chunk.is_on_device()) chunk.first_block = kNone;
   }
-  for (const uint32_t c : warm_up.chunks_by(&ChunkRecord::last_block)) {
+  for (const ChunkIndex c : warm_up.chunks_by(&ChunkRecord::last_block)) {
     if (warm_up.chunks[c].is_on_device()) continue;
     const ChunkId id{Space::Weights, c};
     warm_up.ops.push_back(
@@ -147,7 +147,7 @@ Plan make_flush_plan(const Plan& plan) {
     chunk.first_block = chunk.last_block;
     if (!chunk.is_on_device()) chunk.last_block = kNone;
   }
-  for (const uint32_t c : flush.chunks_by(&ChunkRecord::first_block)) {
+  for (const ChunkIndex c : flush.chunks_by(&ChunkRecord::first_block)) {
     if (flush.chunks[c].is_on_device()) continue;
     flush.ops.push_back({.kind = OpKind::Drop,
                          .stream = StreamKind::Load,
@@ -190,8 +190,8 @@ uint32_t blocks_of_device_update(const Layout& layout, bool after_norm) {
   return 1 + (after_norm ? layout.gradient_chunks_per_chunk() : 0);
 }
 
-std::vector<uint32_t> round_order(const Trace& trace, const Layout& layout) {
-  std::vector<uint32_t> order;
+std::vector<ChunkIndex> round_order(const Trace& trace, const Layout& layout) {
+  std::vector<ChunkIndex> order;
   for (const ChunkTraceItem& item : make_chunk_trace(trace, layout, true).items) {
     if (item.is_round()) order.push_back(item.rounded_chunk);
   }

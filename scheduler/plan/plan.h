@@ -48,6 +48,8 @@
 
 namespace ebb {
 
+using OpIndex = Index<struct OpTag>;  ///< in Plan::ops
+
 struct ChunkTrace;  // scheduler/plan/chunk_trace.h
 
 enum class OpKind : uint8_t {
@@ -70,10 +72,10 @@ struct Op {
   /// Move of a parameter chunk: the plane (an index of state_planes()). Other spaces have one.
   uint8_t plane = kWeightPlane;
   ChunkId chunk = {};      ///< Move, Drop: any chunk; others: the parameter chunk (Space::Weights)
-  uint32_t call = kNone;   ///< Call
-  uint32_t block = kNone;  ///< Move to the device, and Drop
-  uint32_t gradient_buffer =
-      kNone;                ///< Move of a gradient to the host; Speculate, Update on the host
+  CallIndex call = kNone;    ///< Call
+  BlockIndex block = kNone;  ///< Move to the device, and Drop
+  /// Move of a gradient to the host; Speculate, Update on the host.
+  BufferIndex gradient_buffer = kNone;
   bool deferred = false;    ///< Update: it belongs to the step before this one
   uint32_t first_wait = 0;  ///< in Plan::waits; they name earlier operations
   uint32_t num_waits = 0;
@@ -95,7 +97,7 @@ inline constexpr MoveInfo kMoves[] = {
 /// The row of a move; null if the move does not exist.
 const MoveInfo* find_move(Tier from, Tier to);
 /// A Move of the chunk on its stream. REQUIRES: the move exists.
-Op make_move(ChunkId chunk, Tier from, Tier to, uint32_t block = kNone);
+Op make_move(ChunkId chunk, Tier from, Tier to, BlockIndex block = kNone);
 /// The name of a move ("load"), or the name of the kind.
 std::string_view name_of(const Op& op);
 
@@ -132,7 +134,7 @@ struct PlanOptions {
 
 struct Plan {
   std::vector<Op> ops = {};
-  std::vector<uint32_t> waits = {};      ///< indices of operations
+  std::vector<OpIndex> waits = {};
   uint32_t num_blocks = 0;               ///< 0 in an initialise, warm-up or flush plan
   std::vector<ChunkRecord> chunks = {};  ///< [parameter chunk] what the plan decides about it
   uint32_t gradient_buffers = 0;
@@ -146,12 +148,12 @@ struct Plan {
   /// The number of chunks of which this is true, for example count(&ChunkRecord::is_deferred).
   uint32_t count(bool (ChunkRecord::*is)() const) const;
   /// These chunks, ascending.
-  std::vector<uint32_t> chunks_that(bool (ChunkRecord::*are)() const) const;
+  std::vector<ChunkIndex> chunks_that(bool (ChunkRecord::*are)() const) const;
   /// The chunks that have a block when the plan begins (&ChunkRecord::first_block), or when it ends
   /// (&ChunkRecord::last_block), by block.
-  std::vector<uint32_t> chunks_by(uint32_t ChunkRecord::*block) const;
+  std::vector<ChunkIndex> chunks_by(BlockIndex ChunkRecord::*block) const;
 
-  std::span<const uint32_t> waits_of(const Op& op) const {
+  std::span<const OpIndex> waits_of(const Op& op) const {
     return std::span(waits).subspan(op.first_wait, op.num_waits);
   }
 };
@@ -188,7 +190,7 @@ uint32_t full_num_blocks(const Trace& trace, const Layout& layout, const PlanOpt
 uint32_t blocks_of_device_update(const Layout& layout, bool after_norm);
 
 /// The parameter chunks that get gradients, in the order in which their gradients are rounded.
-std::vector<uint32_t> round_order(const Trace& trace, const Layout& layout);
+std::vector<ChunkIndex> round_order(const Trace& trace, const Layout& layout);
 
 std::string to_string(const Plan& plan, const Trace& trace);
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "chunk/index_format.h"
 #include "scheduler/plan/plan.h"
 
 namespace ebb {
@@ -17,8 +18,8 @@ std::string_view name_of(const Op& op) {
 
 std::string to_string(const Plan& plan, const Trace& trace) {
   std::string text;
-  const auto list_residents = [&](std::string_view when, uint32_t ChunkRecord::*block) {
-    for (const uint32_t c : plan.chunks_by(block)) {
+  const auto list_residents = [&](std::string_view when, BlockIndex ChunkRecord::*block) {
+    for (const ChunkIndex c : plan.chunks_by(block)) {
       text += fmt::format("{:>6} weights {} in block {}\n", when, c, plan.chunks[c].*block);
     }
   };
@@ -35,7 +36,7 @@ std::string to_string(const Plan& plan, const Trace& trace) {
     if (op.kind == OpKind::Move) text += fmt::format(" {} -> {}", name_of(op.from), name_of(op.to));
     if (op.block != kNone) text += fmt::format(" block {}", op.block);
     if (op.num_waits > 0) text += " after";
-    for (uint32_t w : plan.waits_of(op)) text += fmt::format(" {}", w);
+    for (const OpIndex w : plan.waits_of(op)) text += fmt::format(" {}", w);
     text += '\n';
   }
   list_residents("end", &ChunkRecord::last_block);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "chunk/index_format.h"
 #include "device/errors.h"
 
 namespace ebb {
@@ -14,8 +15,8 @@ namespace {
 // weights are updated. A load that waits longer would delay the loads after it on its stream.
 constexpr uint32_t kRoundsLater = 4;
 
-uint32_t later(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? b : a; }
-uint32_t earlier(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? a : b; }
+ItemIndex later(ItemIndex a, ItemIndex b) { return order_of(a) < order_of(b) ? b : a; }
+ItemIndex earlier(ItemIndex a, ItemIndex b) { return order_of(a) < order_of(b) ? a : b; }
 
 void name_once(std::vector<uint32_t>& chunks) {
   std::ranges::sort(chunks);
@@ -33,17 +34,17 @@ void FreedBlocks::remove(Freed freed) {
                            freed_.begin()));
 }
 
-uint32_t FreedBlocks::take_first() { return take(first_); }
+BlockIndex FreedBlocks::take_first() { return take(first_); }
 
-uint32_t FreedBlocks::take_late(uint32_t order, size_t but) {
-  const Freed end{order + 1, 0};
+BlockIndex FreedBlocks::take_late(uint32_t order, size_t but) {
+  const Freed end{order + 1, BlockIndex(0)};
   const auto num_free = static_cast<size_t>(
       std::lower_bound(freed_.begin() + first_, freed_.end(), end) - freed_.begin());
   return take(std::max(first_ + but + 1, num_free) - but - 1);
 }
 
-uint32_t FreedBlocks::take(size_t at) {
-  const uint32_t block = freed_[at].block;
+BlockIndex FreedBlocks::take(size_t at) {
+  const BlockIndex block = freed_[at].block;
   if (at == first_) {
     ++first_;
   } else {
@@ -59,19 +60,19 @@ Residency::Residency(const ChunkTrace& chunk_trace, uint32_t num_blocks, uint32_
       num_protected_(num_protected),
       chunks_(chunk_trace.num_flat()),
       candidates_(static_cast<uint32_t>(chunk_trace.needs.size())) {
-  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+  for (ItemIndex i{0}; i < chunk_trace.items.size(); ++i) {
     if (chunk_trace.items[i].is_round()) rounds_.push_back(i);
   }
   allocate_weights(records);
 }
 
-uint32_t Residency::next_use(uint32_t chunk) const {
+ItemIndex Residency::next_use(FlatIndex chunk) const {
   const uint32_t at = chunk_trace_.first_need[chunk] + chunks_[chunk].cursor;
   if (at == chunk_trace_.first_need[chunk + 1]) return kNone;
   return chunk_trace_.needs[chunk_trace_.needs_of_chunk[at]].item;
 }
 
-uint32_t Residency::leave_block(Chunk& chunk, uint32_t after, uint32_t store) {
+BlockIndex Residency::leave_block(Chunk& chunk, ItemIndex after, StoreIndex store) {
   Block& block = blocks_[chunk.block];
   block.busy = false;
   block.free_after = block.free_from = after;
@@ -80,13 +81,13 @@ uint32_t Residency::leave_block(Chunk& chunk, uint32_t after, uint32_t store) {
   return std::exchange(chunk.block, kNone);
 }
 
-void Residency::free_block(Chunk& chunk, uint32_t after, uint32_t store) {
-  const uint32_t block = leave_block(chunk, after, store);
+void Residency::free_block(Chunk& chunk, ItemIndex after, StoreIndex store) {
+  const BlockIndex block = leave_block(chunk, after, store);
   blocks_[block].free_from = store == kNone ? after : after_rounds(after);
   freed(blocks_[block]).add({order_of(blocks_[block].free_from), block});
 }
 
-void Residency::may_leave(uint32_t c) {
+void Residency::may_leave(FlatIndex c) {
   const uint32_t at = chunk_trace_.first_need[c] + chunks_[c].cursor;
   protected_.push_back({chunk_trace_.needs_of_chunk[at], assignments.size()});
 }
@@ -98,13 +99,13 @@ void Residency::end_protection() {
 
 /// The chunk whose next use is furthest away, among those that are not protected if there is one.
 /// Returns kNone where all chunks are needed now.
-uint32_t Residency::choose_victim(uint32_t item) {
+FlatIndex Residency::choose_victim(ItemIndex item) {
   while (!protected_.empty() &&
          protected_.front().num_assignments + num_protected_ <= assignments.size())
     end_protection();
   for (;;) {
     while (!candidates_.empty()) {
-      const uint32_t need = candidates_.greatest();
+      const NeedIndex need(candidates_.greatest());
       const auto [next, c] = chunk_trace_.needs[need];
       const bool is_old_entry = chunks_[c].block == kNone || chunks_[c].next_item != next;
       if (!is_old_entry && next == item) break;  // this item needs it, and all that are smaller
@@ -117,17 +118,17 @@ uint32_t Residency::choose_victim(uint32_t item) {
 }
 
 /// Evicts a chunk and returns its block.
-uint32_t Residency::evict(uint32_t item) {
-  const uint32_t c = choose_victim(item);
+BlockIndex Residency::evict(ItemIndex item) {
+  const FlatIndex c = choose_victim(item);
   if (c == kNone) {
     throw PlanError(
         fmt::format("{} blocks are not enough for item {} of the chunk trace", max_blocks_, item));
   }
   Chunk& victim = chunks_[c];
   num_evicted_residents += victim.resident && victim.cursor == 0;
-  uint32_t store = kNone;
+  StoreIndex store = kNone;
   if (victim.dirty) {
-    store = static_cast<uint32_t>(stores.size());
+    store = StoreIndex(stores.size());
     stores.push_back({c, victim.last_item});
     victim.home_store = store;
     victim.dirty = false;
@@ -140,10 +141,10 @@ uint32_t Residency::evict(uint32_t item) {
 /// A load takes the block that has been free the longest, because it starts then. A chunk that is
 /// only allocated takes a block that became free shortly before it is needed, so that more loads
 /// start early; a block from which a gradient is still being stored would make it wait.
-uint32_t Residency::choose_block(uint32_t item, Touch touch) {
+BlockIndex Residency::choose_block(ItemIndex item, Touch touch) {
   if (blocks_.size() < max_blocks_) {
     blocks_.emplace_back();
-    return static_cast<uint32_t>(blocks_.size() - 1);
+    return BlockIndex(blocks_.size() - 1);
   }
   if (free_.empty() && stored_.empty()) return evict(item);
   if (touch == Touch::Create && !free_.empty()) return free_.take_late(item, num_protected_);
@@ -151,20 +152,20 @@ uint32_t Residency::choose_block(uint32_t item, Touch touch) {
   return (is_clean ? free_ : stored_).take_first();
 }
 
-void Residency::assign_block(uint32_t c, uint32_t item, Touch touch) {
+void Residency::assign_block(FlatIndex c, ItemIndex item, Touch touch) {
   assign(c, choose_block(item, touch), item, kStart, touch != Touch::Create);
 }
 
-void Residency::assign(uint32_t c, uint32_t b, uint32_t deadline, uint32_t not_before, bool copy) {
+void Residency::assign(FlatIndex c, BlockIndex b, ItemIndex deadline, ItemIndex not_before,
+                       bool copy) {
   Chunk& chunk = chunks_[c];
   Block& block = blocks_[b];
-  const uint32_t before = deadline - 1;
-  uint32_t position = before;
+  const ItemIndex before(deadline - 1);
+  ItemIndex position = before;
   if (copy) position = later(not_before, later(earlier(block.free_from, before), chunk.last_item));
   if (chunk.replaced_by != kNone)
     position = later(position, assignments[chunk.replaced_by].position);
-  if (block.chunk != kNone)
-    chunks_[block.chunk].replaced_by = static_cast<uint32_t>(assignments.size());
+  if (block.chunk != kNone) chunks_[block.chunk].replaced_by = AssignmentIndex(assignments.size());
   chunk.replaced_by = kNone;
   assignments.push_back({.chunk = c,
                          .deadline = deadline,
@@ -179,7 +180,7 @@ void Residency::assign(uint32_t c, uint32_t b, uint32_t deadline, uint32_t not_b
   chunk.block = b;
 }
 
-void Residency::after_use(uint32_t c, uint32_t item) {
+void Residency::after_use(FlatIndex c, ItemIndex item) {
   Chunk& chunk = chunks_[c];
   chunk.last_item = item;
   ++chunk.cursor;
@@ -192,9 +193,9 @@ void Residency::after_use(uint32_t c, uint32_t item) {
     may_leave(c);
     return;
   }
-  uint32_t store = kNone;
+  StoreIndex store = kNone;
   if (chunk_trace_.chunk_id(c).space == Space::Gradients && !chunk.stays) {
-    store = static_cast<uint32_t>(stores.size());
+    store = StoreIndex(stores.size());
     stores.push_back({c, item});
   }
   free_block(chunk, item, store);
@@ -202,14 +203,14 @@ void Residency::after_use(uint32_t c, uint32_t item) {
 
 /// After its last use an arena chunk keeps its block until another chunk needs the block more: the
 /// arena uses its addresses again and again, and each new allocation could wait.
-void Residency::begin_busy(uint32_t c, uint32_t item, Touch touch) {
+void Residency::begin_busy(FlatIndex c, ItemIndex item, Touch touch) {
   Chunk& chunk = chunks_[c];
   chunk.next_item = kNone;  // in use: no candidate for eviction
   if (chunk.block == kNone) assign_block(c, item, touch);
 }
 
 /// A chunk that takes its block has to store its content first.
-void Residency::begin_idle(uint32_t c, uint32_t item) {
+void Residency::begin_idle(FlatIndex c, ItemIndex item) {
   Chunk& chunk = chunks_[c];
   chunk.last_item = item;
   ++chunk.cursor;
@@ -218,7 +219,7 @@ void Residency::begin_idle(uint32_t c, uint32_t item) {
   may_leave(c);
 }
 
-void Residency::end_life(uint32_t c, uint32_t item) {
+void Residency::end_life(FlatIndex c, ItemIndex item) {
   Chunk& chunk = chunks_[c];
   chunk.last_item = item;
   ++chunk.cursor;
@@ -228,20 +229,21 @@ void Residency::end_life(uint32_t c, uint32_t item) {
   may_leave(c);
 }
 
-void Residency::allocate(uint32_t c) {
-  chunks_[c].block = static_cast<uint32_t>(blocks_.size());
+void Residency::allocate(FlatIndex c) {
+  chunks_[c].block = BlockIndex(blocks_.size());
   blocks_.push_back({.chunk = c, .busy = true});
 }
 
 void Residency::allocate_weights(std::span<const ChunkRecord> records) {
-  const auto weights = [&](uint32_t c) { return chunk_trace_.flat_index({Space::Weights, c}); };
+  const auto weights = [&](ChunkIndex c) { return chunk_trace_.flat_index({Space::Weights, c}); };
   for (const ChunkTraceItem& item : chunk_trace_.items) {
     if (!item.is_update()) continue;
     for (const ChunkUse& use : chunk_trace_.uses_of(item)) chunks_[use.chunk].stays = true;
     allocate(weights(item.updated_chunk));
   }
-  for (const uint32_t i : rounds_) {
-    const uint32_t rounded = chunk_trace_.items[i].rounded_chunk, c = weights(rounded);
+  for (const ItemIndex i : rounds_) {
+    const ChunkIndex rounded = chunk_trace_.items[i].rounded_chunk;
+    const FlatIndex c = weights(rounded);
     if (!records[rounded].is_resident || chunks_[c].stays) continue;
     allocate(c);
     chunks_[c].resident = true;
@@ -249,29 +251,29 @@ void Residency::allocate_weights(std::span<const ChunkRecord> records) {
     may_leave(c);
   }
   if (!rounds_.empty()) return;
-  for (uint32_t c = 0; c < records.size(); ++c) {
+  for (ChunkIndex c{0}; c < records.size(); ++c) {
     if (!records[c].is_resident) continue;
     allocate(weights(c));
     chunks_[weights(c)].stays = true;
   }
 }
 
-void Residency::read_blocks(uint32_t ChunkRecord::*block, std::span<ChunkRecord> records) const {
+void Residency::read_blocks(BlockIndex ChunkRecord::*block, std::span<ChunkRecord> records) const {
   for (ChunkRecord& record : records) record.*block = kNone;
-  for (uint32_t b = 0; b < blocks_.size(); ++b) {
+  for (BlockIndex b{0}; b < blocks_.size(); ++b) {
     if (blocks_[b].busy) records[chunk_trace_.chunk_id(blocks_[b].chunk).index].*block = b;
   }
 }
 
 /// The item after which the chunk that `item` rounds is probably stored and updated.
-uint32_t Residency::after_rounds(uint32_t item) const {
+ItemIndex Residency::after_rounds(ItemIndex item) const {
   const auto at = static_cast<size_t>(std::ranges::lower_bound(rounds_, item) - rounds_.begin());
   return rounds_[std::min(at + kRoundsLater, rounds_.size() - 1)];
 }
 
 /// The block in which the chunk was, if no other chunk got it: otherwise that one had to leave.
-uint32_t Residency::block_to_return_to(uint32_t c) {
-  const uint32_t former = chunks_[c].former_block;
+BlockIndex Residency::block_to_return_to(FlatIndex c) {
+  const BlockIndex former = chunks_[c].former_block;
   const Block& block = blocks_[former];
   if (block.chunk != c) return choose_block(end(), Touch::Read);
   freed(block).remove({order_of(block.free_from), former});
@@ -280,21 +282,21 @@ uint32_t Residency::block_to_return_to(uint32_t c) {
 
 /// Loads resident weights again, into blocks that nothing else needs.
 void Residency::return_residents() {
-  for (const uint32_t i : rounds_) {
-    const uint32_t c =
+  for (const ItemIndex i : rounds_) {
+    const FlatIndex c =
         chunk_trace_.flat_index({Space::Weights, chunk_trace_.items[i].rounded_chunk});
     if (chunks_[c].resident) assign(c, block_to_return_to(c), end(), after_rounds(i), true);
   }
 }
 
 void Residency::run() {
-  for (uint32_t i = 0; i < chunk_trace_.items.size(); ++i) {
+  for (ItemIndex i{0}; i < chunk_trace_.items.size(); ++i) {
     const ChunkTraceItem& item = chunk_trace_.items[i];
     // A chunk that this item needs must not be evicted for another one: its next use is this item.
-    for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Begin)) {
+    for (const FlatIndex c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Begin)) {
       begin_busy(c, i, Touch::Create);
     }
-    for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Needed)) {
+    for (const FlatIndex c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Needed)) {
       begin_busy(c, i, Touch::Read);
     }
     for (const ChunkUse& use : chunk_trace_.uses_of(item)) {
@@ -305,8 +307,8 @@ void Residency::run() {
       chunks_[use.chunk].dirty |= use.touch != Touch::Read;
     }
     for (const ChunkUse& use : chunk_trace_.uses_of(item)) after_use(use.chunk, i);
-    for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Idle)) begin_idle(c, i);
-    for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::End)) end_life(c, i);
+    for (const FlatIndex c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Idle)) begin_idle(c, i);
+    for (const FlatIndex c : chunk_trace_.chunks_of(item, ArenaChunkEvent::End)) end_life(c, i);
   }
   return_residents();
   name_once(stored_sums);

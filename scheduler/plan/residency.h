@@ -13,36 +13,40 @@
 
 namespace ebb {
 
+using StoreIndex = Index<struct StoreTag>;            ///< in Residency::stores
+using AssignmentIndex = Index<struct AssignmentTag>;  ///< in Residency::assignments
+
 /// A position is an item after which something may happen; kStart is before item 0.
-constexpr uint32_t kStart = UINT32_MAX;
+constexpr ItemIndex kStart = kNone;
 /// Maps positions to numbers that can be compared; kStart becomes 0.
-constexpr uint32_t order_of(uint32_t position) { return position == kStart ? 0 : position + 1; }
+constexpr uint32_t order_of(ItemIndex position) { return position == kStart ? 0 : position + 1; }
 
 /// A chunk is stored to the host, after the item that used it last.
 struct Store {
-  uint32_t chunk;
-  uint32_t after_item;
-  uint32_t op = kNone;  // the operation that stores it; the Emitter sets it
+  FlatIndex chunk;
+  ItemIndex after_item;
+  OpIndex op = kNone;  // the operation that stores it; the Emitter sets it
 };
 
 /// A chunk gets a block. With `copy` it is loaded from host memory, otherwise only allocated.
 struct Assignment {
-  uint32_t chunk;
-  uint32_t deadline;  // the item that needs it
-  uint32_t position;  // the item after which the chunk gets the block
-  uint32_t block;
+  FlatIndex chunk;
+  ItemIndex deadline;  // the item that needs it
+  ItemIndex position;  // the item after which the chunk gets the block
+  BlockIndex block;
   bool copy;
-  uint32_t own_store;     // index of the store that copied its content to the host, or kNone
-  uint32_t victim;        // the chunk that had the block, or kNone
-  uint32_t victim_item;   // the item that used the victim last
-  uint32_t victim_store;  // index of its store, or kNone
+  StoreIndex own_store;     // that copied its content to the host, or kNone
+  FlatIndex victim;         // the chunk that had the block, or kNone
+  ItemIndex victim_item;    // the item that used the victim last
+  StoreIndex victim_store;  // or kNone
 };
 
 /// Free blocks, by the time from which they are free, then by number.
 class FreedBlocks {
  public:
   struct Freed {
-    uint32_t order, block;  // order_of(position)
+    uint32_t order;  // order_of(position)
+    BlockIndex block;
     auto operator<=>(const Freed&) const = default;
   };
   bool empty() const { return first_ == freed_.size(); }
@@ -50,13 +54,13 @@ class FreedBlocks {
   void remove(Freed freed);
   /// REQUIRES: not empty, for all three.
   Freed first() const { return freed_[first_]; }
-  uint32_t take_first();
+  BlockIndex take_first();
   /// Takes one of the blocks that are free at `order`: not the `but` blocks that became free last,
   /// but the one before them. If there are too few, takes the first block.
-  uint32_t take_late(uint32_t order, size_t but);
+  BlockIndex take_late(uint32_t order, size_t but);
 
  private:
-  uint32_t take(size_t at);
+  BlockIndex take(size_t at);
 
   std::vector<Freed> freed_;  // ascending
   size_t first_ = 0;
@@ -87,65 +91,66 @@ class Residency {
   uint32_t num_evicted_residents = 0;  ///< resident chunks that were evicted before their first use
 
   struct Block {
-    uint32_t chunk = kNone;
-    uint32_t free_after = kStart;
-    uint32_t free_from = kStart;  // an estimate: by then `store` is done
-    uint32_t store = kNone;
+    FlatIndex chunk = kNone;
+    ItemIndex free_after = kStart;
+    ItemIndex free_from = kStart;  // an estimate: by then `store` is done
+    StoreIndex store = kNone;
     bool busy = false;
   };
   const std::vector<Block>& blocks() const { return blocks_; }
   /// Stores the blocks of the resident chunks in `records`: before run() the blocks at the start,
   /// afterwards those at the end.
-  void read_blocks(uint32_t ChunkRecord::*block, std::span<ChunkRecord> records) const;
+  void read_blocks(BlockIndex ChunkRecord::*block, std::span<ChunkRecord> records) const;
 
  private:
   struct Chunk {
-    uint32_t block = kNone;
-    uint32_t former_block = kNone;
-    uint32_t last_item = kStart;
-    uint32_t next_item = kNone;
+    BlockIndex block = kNone;
+    BlockIndex former_block = kNone;
+    ItemIndex last_item = kStart;
+    ItemIndex next_item = kNone;
     uint32_t cursor = 0;  // in its list of needs
-    uint32_t home_store = kNone;
-    uint32_t replaced_by = kNone;  // the assignment that took its block
+    StoreIndex home_store = kNone;
+    AssignmentIndex replaced_by = kNone;  // the assignment that took its block
     bool dirty = false;            // host memory does not have its content
     bool resident = false;         // weights that leave for their update and come back
     bool stays = false;  // it keeps its block: weights to the end, others to the last use
   };
 
-  uint32_t next_use(uint32_t chunk) const;
-  uint32_t choose_block(uint32_t item, Touch touch);
+  ItemIndex next_use(FlatIndex chunk) const;
+  BlockIndex choose_block(ItemIndex item, Touch touch);
   /// Protects the chunk for a while. Then it is a candidate for eviction.
-  void may_leave(uint32_t chunk);
+  void may_leave(FlatIndex chunk);
   void end_protection();
-  uint32_t choose_victim(uint32_t item);
-  uint32_t evict(uint32_t item);
+  FlatIndex choose_victim(ItemIndex item);
+  BlockIndex evict(ItemIndex item);
   // An arena chunk is needed, becomes idle, or has no live activation any more.
-  void begin_busy(uint32_t chunk, uint32_t item, Touch touch);
-  void begin_idle(uint32_t chunk, uint32_t item);
-  void end_life(uint32_t chunk, uint32_t item);
-  void assign_block(uint32_t chunk, uint32_t item, Touch touch);
-  void assign(uint32_t chunk, uint32_t block, uint32_t deadline, uint32_t not_before, bool copy);
-  void allocate(uint32_t chunk);
+  void begin_busy(FlatIndex chunk, ItemIndex item, Touch touch);
+  void begin_idle(FlatIndex chunk, ItemIndex item);
+  void end_life(FlatIndex chunk, ItemIndex item);
+  void assign_block(FlatIndex chunk, ItemIndex item, Touch touch);
+  void assign(FlatIndex chunk, BlockIndex block, ItemIndex deadline, ItemIndex not_before,
+              bool copy);
+  void allocate(FlatIndex chunk);
   void allocate_weights(std::span<const ChunkRecord> records);
   FreedBlocks& freed(const Block& block) { return block.store == kNone ? free_ : stored_; }
-  uint32_t after_rounds(uint32_t item) const;
-  uint32_t end() const { return static_cast<uint32_t>(chunk_trace_.items.size()); }
+  ItemIndex after_rounds(ItemIndex item) const;
+  ItemIndex end() const { return ItemIndex(chunk_trace_.items.size()); }
   void return_residents();
-  uint32_t block_to_return_to(uint32_t chunk);
+  BlockIndex block_to_return_to(FlatIndex chunk);
   /// Takes the block from the chunk and returns it. free_block() also makes it a free block.
-  uint32_t leave_block(Chunk& chunk, uint32_t after, uint32_t store);
-  void free_block(Chunk& chunk, uint32_t after, uint32_t store);
+  BlockIndex leave_block(Chunk& chunk, ItemIndex after, StoreIndex store);
+  void free_block(Chunk& chunk, ItemIndex after, StoreIndex store);
   /// `item` has used the chunk: frees its block, lets the chunk leave, or neither.
-  void after_use(uint32_t chunk, uint32_t item);
+  void after_use(FlatIndex chunk, ItemIndex item);
 
   const ChunkTrace& chunk_trace_;
   uint32_t max_blocks_;
   uint32_t num_protected_;
-  std::vector<uint32_t> rounds_;  // items
+  std::vector<ItemIndex> rounds_;
   std::vector<Chunk> chunks_;
   std::vector<Block> blocks_;
   struct Protected {
-    uint32_t next_need;
+    NeedIndex next_need;
     size_t num_assignments;  // made before the chunk was used
   };
   std::deque<Protected> protected_;  // by time of use

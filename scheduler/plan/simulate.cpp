@@ -29,7 +29,7 @@ double seconds_of(const Cost& cost, const Machine& machine) {
 }
 
 /// What rounding reads and writes: every sum of the chunk's parameters, and the gradient.
-double finish_bytes(const Layout& layout, uint32_t chunk) {
+double finish_bytes(const Layout& layout, ChunkIndex chunk) {
   const double gradient_bytes = static_cast<double>(size_of(layout.gradient_type()));
   double bytes = 0;
   for (const Segment& segment : layout.segments(chunk)) {
@@ -61,12 +61,12 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
       return seconds_of(trace.calls[op.call].cost, machine);
     }
     case OpKind::Round:
-      return seconds_of(op, finish_bytes(layout, op.chunk.index), machine);
+      return seconds_of(op, finish_bytes(layout, ChunkIndex(op.chunk.index)), machine);
     case OpKind::Speculate:
     case OpKind::Update: {
       const double log_bytes = op.kind == OpKind::Speculate ? kLogBytes : 0;
       const double bytes =
-          static_cast<double>(layout.chunk_elements(op.chunk.index)) *
+          static_cast<double>(layout.chunk_elements(ChunkIndex(op.chunk.index))) *
           (update_bytes_per_parameter(layout.weight_type(), layout.gradient_type()) + log_bytes);
       return seconds_of(op, bytes, machine);
     }
@@ -103,10 +103,10 @@ std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
     parts[i] = now;
     if (op.stream == StreamKind::Store) {
       parts[i] = kFirstForward;
-      for (uint32_t w : plan.waits_of(op)) parts[i] = std::max(parts[i], parts[w]);
+      for (const OpIndex w : plan.waits_of(op)) parts[i] = std::max(parts[i], parts[w]);
     }
     if (op.stream != StreamKind::Compute) continue;
-    for (uint32_t w : plan.waits_of(op)) {
+    for (const OpIndex w : plan.waits_of(op)) {
       if (plan.ops[w].stream != StreamKind::Load) continue;
       if (!awaited[w]) parts[w] = now;
       awaited[w] = true;
@@ -163,7 +163,7 @@ class Clockwork {
         machine_(machine),
         done_(plan.ops.size(), false) {
     result_.ops.resize(plan.ops.size());
-    for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    for (OpIndex i{0}; i < plan.ops.size(); ++i) {
       streams_[static_cast<int>(plan.ops[i].stream)].push_back(i);
     }
   }
@@ -190,7 +190,7 @@ class Clockwork {
 
   /// What a stream does now.
   struct Work {
-    uint32_t op = kNone;
+    OpIndex op = kNone;
     double left_s = 0;  ///< remaining time at full speed, as of `since_s`
     double since_s = 0;
     double speed = 1;  ///< share of the full speed
@@ -204,8 +204,8 @@ class Clockwork {
   };
 
   /// The operation that may start on a stream now, or kNone.
-  uint32_t find_ready(StreamKind stream) {
-    const std::vector<uint32_t>& ops = streams_[static_cast<int>(stream)];
+  OpIndex find_ready(StreamKind stream) {
+    const std::vector<OpIndex>& ops = streams_[static_cast<int>(stream)];
     Cursor& cursor = cursors_[static_cast<int>(stream)];
     if (cursor.at == ops.size()) return kNone;
     const auto waits = plan_.waits_of(plan_.ops[ops[cursor.at]]);
@@ -225,7 +225,7 @@ class Clockwork {
     for (const StreamInfo& info : kStreams) {
       const StreamKind stream = info.kind;
       if (stream == StreamKind::Load || works_[static_cast<int>(stream)].op != kNone) continue;
-      const uint32_t op = find_ready(stream);
+      const OpIndex op = find_ready(stream);
       if (op == kNone) continue;
       move_on(stream);
       start(op);
@@ -235,7 +235,7 @@ class Clockwork {
 
   /// The copy thread allocates and drops, and submits copies to the link.
   void move_chunks() {
-    for (uint32_t op; (op = find_ready(StreamKind::Load)) != kNone; move_on(StreamKind::Load)) {
+    for (OpIndex op; (op = find_ready(StreamKind::Load)) != kNone; move_on(StreamKind::Load)) {
       if (is_copy(plan_.ops[op])) continue;
       result_.ops[op].start_s = now_s_;
       is_over(op);
@@ -244,13 +244,13 @@ class Clockwork {
 
   void start_load() {
     if (works_[static_cast<int>(StreamKind::Load)].op != kNone) return;
-    const std::vector<uint32_t>& ops = streams_[static_cast<int>(StreamKind::Load)];
+    const std::vector<OpIndex>& ops = streams_[static_cast<int>(StreamKind::Load)];
     const uint32_t end = cursors_[static_cast<int>(StreamKind::Load)].at;
     while (next_load_ < end && !is_copy(plan_.ops[ops[next_load_]])) ++next_load_;
     if (next_load_ < end) start(ops[next_load_++]);
   }
 
-  void start(uint32_t index) {
+  void start(OpIndex index) {
     const Op& op = plan_.ops[index];
     const int stream = static_cast<int>(op.stream);
     Work& work = works_[stream];
@@ -282,7 +282,7 @@ class Clockwork {
     work.end_s = kNever;
   }
 
-  void is_over(uint32_t op) {
+  void is_over(OpIndex op) {
     result_.ops[op].end_s = now_s_;
     result_.seconds = now_s_;
     done_[op] = true;
@@ -331,7 +331,7 @@ class Clockwork {
   const Machine& machine_;
   double now_s_ = 0;
   std::array<Work, kNumStreamKinds> works_;
-  std::array<std::vector<uint32_t>, kNumStreamKinds> streams_;  // operations, in order
+  std::array<std::vector<OpIndex>, kNumStreamKinds> streams_;  // in order
   std::array<Cursor, kNumStreamKinds> cursors_;  // for the load stream: of the copy thread
   uint32_t next_load_ = 0;  // position in the load stream: the next copy of the link
   std::vector<uint8_t> done_;

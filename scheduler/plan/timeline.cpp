@@ -9,7 +9,7 @@ namespace {
 /// When the last of the operations has ended that an operation waits for.
 double ready_s(const Plan& plan, std::span<const OpTime> times, const Op& op) {
   double ready = 0;
-  for (const uint32_t w : plan.waits_of(op)) ready = std::max(ready, times[w].end_s);
+  for (const OpIndex w : plan.waits_of(op)) ready = std::max(ready, times[w].end_s);
   return ready;
 }
 
@@ -19,11 +19,11 @@ bool takes_no_time(const Op& op) {
   return op.kind == OpKind::Drop || (op.kind == OpKind::Move && op.from == Tier::None);
 }
 
-void fill_times(const Plan& plan, const std::function<double(uint32_t)>& end_s,
+void fill_times(const Plan& plan, const std::function<double(OpIndex)>& end_s,
                 std::span<OpTime> times) {
   std::array<double, kNumStreamKinds> stream_free{};
   double copy_thread_s = 0;
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     double& free_s = stream_free[static_cast<int>(op.stream)];
     double start_s = ready_s(plan, times, op);
@@ -61,13 +61,13 @@ double overlap(const Plan& plan, std::span<const OpTime> times, StreamKind a, St
 std::vector<Stall> compute_stalls(const Plan& plan, std::span<const OpTime> times) {
   std::vector<Stall> stalls;
   double free = 0;
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     if (op.stream != StreamKind::Compute) continue;
     if (times[i].start_s > free) {
       Stall stall{.op = i, .start_s = free, .seconds = times[i].start_s - free};
       double latest = free;
-      for (const uint32_t w : plan.waits_of(op)) {
+      for (const OpIndex w : plan.waits_of(op)) {
         if (times[w].end_s <= latest) continue;
         latest = times[w].end_s;
         stall.cause = w;

@@ -27,7 +27,7 @@ bool takes_no_time(const Op& op);
 /// Fills `times`. REQUIRES: it has one entry for each operation. `end_s` returns the seconds from
 /// the begin of the step to the end of an operation; it is called in order for the operations that
 /// take time.
-void fill_times(const Plan& plan, const std::function<double(uint32_t op)>& end_s,
+void fill_times(const Plan& plan, const std::function<double(OpIndex)>& end_s,
                 std::span<OpTime> times);
 
 /// Seconds in which operations of both streams ran at the same time.
@@ -35,8 +35,8 @@ double overlap(const Plan& plan, std::span<const OpTime> times, StreamKind a, St
 
 /// The compute stream was idle before one of its operations.
 struct Stall {
-  uint32_t op = 0;         ///< the operation that had to wait
-  uint32_t cause = kNone;  ///< the one of its waits that ended last; kNone: the program thread
+  OpIndex op;             ///< the operation that had to wait
+  OpIndex cause = kNone;  ///< the one of its waits that ended last; kNone: the program thread
   double start_s = 0;
   double seconds = 0;
 };

@@ -12,9 +12,12 @@
 #include <vector>
 
 #include "autograd/hooks.h"
+#include "chunk/index.h"
 #include "device/stream.h"
 
 namespace ebb {
+
+using CallIndex = Index<struct CallTag>;  ///< in Trace::calls
 
 struct Call {
   std::string_view name;  ///< of the primitive; static storage
@@ -30,15 +33,15 @@ struct Call {
 struct ActivationSpan {
   size_t offset = 0;
   size_t bytes = 0;
-  uint32_t first_call = 0;
-  uint32_t last_call = 0;
+  CallIndex first_call{0};
+  CallIndex last_call{0};
 };
 
 /// No call uses a live activation between the calls `last_before` and `first_after`.
 struct IdleInterval {
   uint32_t span = 0;  ///< in Trace::activations
-  uint32_t last_before = 0;
-  uint32_t first_after = 0;
+  CallIndex last_before{0};
+  CallIndex first_after{0};
 };
 
 struct Trace {

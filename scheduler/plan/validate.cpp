@@ -31,7 +31,7 @@ class Checker {
   bool is_well_formed(const Op& op);
   void check_run(const Op& op);
   void contribute(const ParameterUse& use);
-  void check_round(uint32_t chunk);
+  void check_round(ChunkIndex chunk);
   void read_sums(const Segment& segment);
   void check_move(const Op& op);
   void check_end();
@@ -49,7 +49,7 @@ class Checker {
   Gradients gradients_;
 
   std::vector<std::vector<bool>> contributed_;  // [parameter][use]
-  uint32_t next_call_ = 0;
+  CallIndex next_call_{0};
   std::vector<bool> sum_stored_;          // [sum chunk]
   std::vector<bool> activations_stored_;  // [arena chunk]
 };
@@ -86,7 +86,7 @@ void Checker::count_contributions() {
     if (!use.gradient) continue;
     contributed_[use.parameter].at(use.use) = true;
     const ChunkRange range = weight_chunks(use);
-    for (uint32_t c = range.first; c < range.last; ++c) gradients_.expect_contribution(c);
+    for (ChunkIndex c{range.first}; c < range.last; ++c) gradients_.expect_contribution(c);
   }
 }
 
@@ -97,7 +97,7 @@ void Checker::check_run(const Op& op) {
     report_.complain("runs call {}, the next is {}", op.call, next_call_);
   }
   if (op.call >= trace_.calls.size()) return;
-  next_call_ = op.call + 1;
+  next_call_ = CallIndex(op.call + 1);
   activations_.begin(op.call);
   for (const ParameterUse& use : trace_.uses_of(trace_.calls[op.call])) {
     const ElementRange weights = layout_.weight_elements(use.parameter, use.rows);
@@ -111,10 +111,10 @@ void Checker::contribute(const ParameterUse& use) {
   const ElementRange sums = layout_.sum_elements(use.parameter, use.use, use.rows);
   memory_.write(Space::GradientSums, sums.first, sums.count);
   const ChunkRange range = weight_chunks(use);
-  for (uint32_t c = range.first; c < range.last; ++c) gradients_.contribute(c);
+  for (ChunkIndex c{range.first}; c < range.last; ++c) gradients_.contribute(c);
 }
 
-void Checker::check_round(uint32_t c) {
+void Checker::check_round(ChunkIndex c) {
   gradients_.round(c);
   for (const Segment& segment : layout_.segments(c)) read_sums(segment);
   memory_.write(Space::Gradients, c * layout_.chunk_elements(), layout_.chunk_elements(c));
@@ -145,7 +145,8 @@ void Checker::check_move(const Op& op) {
   if (op.chunk.space == Space::GradientSums) sum_stored_[op.chunk.index] = true;
   if (op.chunk.space == Space::Activations) activations_stored_[op.chunk.index] = true;
   if (op.chunk.space == Space::Gradients) {
-    gradients_.fill_slot(op.chunk.index / layout_.gradient_chunks_per_chunk(), op.gradient_buffer);
+    gradients_.fill_slot(ChunkIndex(op.chunk.index / layout_.gradient_chunks_per_chunk()),
+                         op.gradient_buffer);
   }
 }
 
@@ -195,13 +196,13 @@ void Checker::check(const Op& op) {
     case OpKind::Call:
       return check_run(op);
     case OpKind::Round:
-      return check_round(op.chunk.index);
+      return check_round(ChunkIndex(op.chunk.index));
     case OpKind::Update:
       return gradients_.update(op);
     case OpKind::Speculate:
       return gradients_.speculate(op);
     case OpKind::StorePartialNorms:
-      return gradients_.partials(op.chunk.index);
+      return gradients_.partials(ChunkIndex(op.chunk.index));
     case OpKind::Norm:
       return gradients_.norm();
     case OpKind::Move:
@@ -243,7 +244,7 @@ void Checker::check_counts() {
 }
 
 std::vector<std::string> Checker::run() {
-  for (uint32_t i = 0; i < plan_.ops.size(); ++i) {
+  for (OpIndex i{0}; i < plan_.ops.size(); ++i) {
     report_.set_at(i);
     check(plan_.ops[i]);
   }

@@ -21,7 +21,7 @@ Activations::Activations(const Trace& trace, const Layout& layout, Memory& memor
       num_live_(num_arena_chunks(trace, layout.chunk_bytes()), 0) {
   auto rest = trace_.idle_intervals.begin();
   for (uint32_t s = 0; s < trace_.activations.size(); ++s) {
-    uint32_t first = trace_.activations[s].first_call;
+    CallIndex first = trace_.activations[s].first_call;
     for (; rest != trace_.idle_intervals.end() && rest->span == s; ++rest) {
       add(s, first, rest->last_before);
       first = rest->first_after;
@@ -35,7 +35,7 @@ Activations::Activations(const Trace& trace, const Layout& layout, Memory& memor
   std::ranges::sort(by_end_, {}, [&](uint32_t b) { return busy_[b].last_call; });
 }
 
-void Activations::add(uint32_t s, uint32_t first, uint32_t last) {
+void Activations::add(uint32_t s, CallIndex first, CallIndex last) {
   const ActivationSpan& span = trace_.activations[s];
   busy_.push_back({s, first, last, first == span.first_call, last == span.last_call,
                    static_cast<uint32_t>(stays_.size())});
@@ -50,7 +50,7 @@ ChunkRange Activations::chunks_of(const Busy& busy) const {
 }
 
 /// The content of an arena chunk matters as long as a span in it is live.
-void Activations::begin(uint32_t call) {
+void Activations::begin(CallIndex call) {
   for (; next_begin_ < by_begin_.size(); ++next_begin_) {
     const Busy& busy = busy_[by_begin_[next_begin_]];
     if (busy.first_call > call) return;
@@ -69,7 +69,7 @@ void Activations::begin(uint32_t call) {
 }
 
 /// Any call of a busy time may have written to the span.
-void Activations::end(uint32_t call) {
+void Activations::end(CallIndex call) {
   for (; next_end_ < by_end_.size(); ++next_end_) {
     const Busy& busy = busy_[by_end_[next_end_]];
     if (busy.last_call > call) return;

@@ -20,20 +20,20 @@ class Activations {
   Activations(const Trace& trace, const Layout& layout, Memory& memory, Report& report);
 
   /// Called before and after the other checks of a call; calls come in order.
-  void begin(uint32_t call);
-  void end(uint32_t call);
+  void begin(CallIndex call);
+  void end(CallIndex call);
 
  private:
   /// A time in which calls use a span: from its begin or an idle interval to the next, or to its
   /// end.
   struct Busy {
     uint32_t span = 0;
-    uint32_t first_call = 0, last_call = 0;
+    CallIndex first_call, last_call;
     bool is_first = false, is_last = false;  // of its span
     uint32_t first_stay = 0;                 // in stays_: one entry for each of its chunks
   };
   ChunkRange chunks_of(const Busy& busy) const;
-  void add(uint32_t span, uint32_t first_call, uint32_t last_call);
+  void add(uint32_t span, CallIndex first_call, CallIndex last_call);
 
   const Trace& trace_;
   const size_t chunk_bytes_;

@@ -19,26 +19,26 @@ Gradients::Gradients(const Plan& plan, const Layout& layout, const PlanOptions& 
   // What is stored on the device is not in host memory.
   const std::vector<ChunkRecord>& stored =
       options_.update ? plan_.chunks : options_.chunks_of_step;
-  for (uint32_t c = 0; c < stored.size(); ++c) {
+  for (ChunkIndex c{0}; c < stored.size(); ++c) {
     if (stored[c].is_on_device()) memory_.leave_home({Space::Weights, c});
   }
 }
 
-uint32_t Gradients::num_parts(uint32_t c) const {
+uint32_t Gradients::num_parts(ChunkIndex c) const {
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
   return std::min(parts, layout_.num_chunks(Space::Gradients) - c * parts);
 }
 
-void Gradients::expect_contribution(uint32_t c) {
+void Gradients::expect_contribution(ChunkIndex c) {
   ++gradients_[c].num_contributions;
   ++gradients_[c].contributions_left;
 }
 
-void Gradients::contribute(uint32_t c) {
+void Gradients::contribute(ChunkIndex c) {
   if (gradients_[c].contributions_left > 0) --gradients_[c].contributions_left;
 }
 
-void Gradients::round(uint32_t c) {
+void Gradients::round(ChunkIndex c) {
   Gradient& g = gradients_[c];
   if (g.num_contributions == 0) report_.complain("parameter chunk {} has no gradient", c);
   if (g.contributions_left > 0) {
@@ -48,7 +48,7 @@ void Gradients::round(uint32_t c) {
   last_round_ = g.round = report_.at();
 }
 
-void Gradients::fill_slot(uint32_t c, uint32_t index) {
+void Gradients::fill_slot(ChunkIndex c, BufferIndex index) {
   last_gradient_store_ = report_.at();
   if (++gradients_[c].num_stores > num_parts(c)) {
     report_.complain("the gradient of parameter chunk {} is stored again", c);
@@ -76,7 +76,7 @@ void Gradients::norm() {
   memory_.require_after(last_gradient_store_, "stores a gradient");
 }
 
-void Gradients::partials(uint32_t c) {
+void Gradients::partials(ChunkIndex c) {
   last_gradient_store_ = report_.at();
   if (!stays(c)) report_.complain("the gradient of parameter chunk {} is stored", c);
   if (gradients_[c].round == kNone)
@@ -86,7 +86,7 @@ void Gradients::partials(uint32_t c) {
 }
 
 void Gradients::update(const Op& op) {
-  const uint32_t c = op.chunk.index;
+  const ChunkIndex c(op.chunk.index);
   Gradient& g = gradients_[c];
   if (++(op.deferred ? g.num_deferred_updates : g.num_updates) > 1) {
     report_.complain("parameter chunk {} is updated again", c);
@@ -99,14 +99,14 @@ void Gradients::update(const Op& op) {
   update_at_home(op);
 }
 
-void Gradients::update_on_device(uint32_t c) {
+void Gradients::update_on_device(ChunkIndex c) {
   if (!stays(c)) report_.complain("the device has no state of parameter chunk {}", c);
   memory_.read(Space::Gradients, c * layout_.chunk_elements(), layout_.chunk_elements(c));
   memory_.update_here({Space::Weights, c});
 }
 
 void Gradients::update_at_home(const Op& op) {
-  const uint32_t c = op.chunk.index;
+  const ChunkIndex c(op.chunk.index);
   if (stays(c)) report_.complain("the state of parameter chunk {} is not in host memory", c);
   memory_.update_home(op);
   if (op.gradient_buffer >= buffers_.size()) {
@@ -123,7 +123,7 @@ void Gradients::update_at_home(const Op& op) {
 
 /// The gradient stays in its buffer for the deferred update.
 void Gradients::speculate(const Op& op) {
-  const uint32_t c = op.chunk.index;
+  const ChunkIndex c(op.chunk.index);
   ++gradients_[c].num_speculations;
   if (norm_ != kNone) report_.complain("parameter chunk {} is speculated on after the norm", c);
   memory_.speculate(op.chunk);
@@ -139,7 +139,7 @@ void Gradients::speculate(const Op& op) {
 }
 
 void Gradients::check_speculated() {
-  for (uint32_t c = 0; c < gradients_.size(); ++c) {
+  for (ChunkIndex c{0}; c < gradients_.size(); ++c) {
     const bool said = plan_.chunks[c].is_speculative();
     if (gradients_[c].num_speculations != (said ? 1 : 0)) {
       report_.complain("speculates {} times on parameter chunk {}", gradients_[c].num_speculations,
@@ -154,14 +154,14 @@ void Gradients::check_speculated() {
 // ---- Deferred updates
 
 /// Does the buffer hold the whole gradient of the chunk, for an update that is not made yet?
-bool Gradients::holds(uint32_t buffer, uint32_t c) const {
+bool Gradients::holds(BufferIndex buffer, ChunkIndex c) const {
   const GradientBuffer& b = buffers_[buffer];
   return b.owner == c && b.update == kNone && b.num_parts == num_parts(c);
 }
 
 /// A step begins with what the step before left behind.
 void Gradients::expect_deferred() {
-  for (uint32_t c = 0; c < plan_.chunks.size(); ++c) {
+  for (ChunkIndex c{0}; c < plan_.chunks.size(); ++c) {
     const ChunkRecord& chunk = plan_.chunks[c];
     if (!chunk.is_deferred()) continue;
     if (!options_.defer_updates) {
@@ -178,7 +178,7 @@ void Gradients::expect_deferred() {
 }
 
 void Gradients::check_deferred() {
-  for (uint32_t c = 0; c < gradients_.size(); ++c) {
+  for (ChunkIndex c{0}; c < gradients_.size(); ++c) {
     Gradient& g = gradients_[c];
     if (!plan_.chunks[c].is_deferred()) {
       if (g.num_deferred_updates == 0) continue;
@@ -191,7 +191,7 @@ void Gradients::check_deferred() {
     if (g.num_updates++ > 0) {
       report_.complain("parameter chunk {} is updated, and its update is deferred", c);
     }
-    const uint32_t buffer = plan_.chunks[c].gradient_buffer;
+    const BufferIndex buffer = plan_.chunks[c].gradient_buffer;
     if (buffer >= buffers_.size() || !holds(buffer, c)) {
       report_.complain("ends without the gradient of parameter chunk {} in buffer {}", c, buffer);
     }
@@ -202,7 +202,7 @@ void Gradients::check_end() {
   check_deferred();
   check_speculated();
   if (!options_.update) return;
-  for (uint32_t c = 0; c < gradients_.size(); ++c) {
+  for (ChunkIndex c{0}; c < gradients_.size(); ++c) {
     const Gradient& g = gradients_[c];
     if (g.num_contributions == 0) continue;
     if (g.num_rounds == 0) report_.complain("parameter chunk {} is never rounded", c);
@@ -212,7 +212,7 @@ void Gradients::check_end() {
     if (g.num_updates == 0) report_.complain("parameter chunk {} is never updated", c);
   }
   if (norm_ == kNone) return report_.complain("has no norm");
-  for (uint32_t op : {last_round_, last_gradient_store_}) {
+  for (const OpIndex op : {last_round_, last_gradient_store_}) {
     if (op != kNone && op > norm_) report_.complain("op {} comes after the norm, op {}", op, norm_);
   }
 }

@@ -18,12 +18,12 @@ class Gradients {
             Report& report);
 
   /// Counts a contribution of the trace to this parameter chunk.
-  void expect_contribution(uint32_t chunk);
-  void contribute(uint32_t chunk);
-  void round(uint32_t chunk);
+  void expect_contribution(ChunkIndex chunk);
+  void contribute(ChunkIndex chunk);
+  void round(ChunkIndex chunk);
   /// A part of a chunk's gradient is stored.
-  void fill_slot(uint32_t chunk, uint32_t buffer);
-  void partials(uint32_t chunk);
+  void fill_slot(ChunkIndex chunk, BufferIndex buffer);
+  void partials(ChunkIndex chunk);
   void norm();
   void update(const Op& op);
   void speculate(const Op& op);
@@ -35,24 +35,24 @@ class Gradients {
     uint32_t num_contributions = 0, contributions_left = 0;
     uint32_t num_rounds = 0, num_stores = 0, num_updates = 0, num_deferred_updates = 0;
     uint32_t num_speculations = 0;
-    uint32_t round = kNone;
+    OpIndex round = kNone;
   };
 
   /// A gradient buffer.
   struct GradientBuffer {
-    uint32_t owner = kNone;
+    ChunkIndex owner = kNone;
     uint32_t num_parts = 0;
-    uint32_t last_store = kNone;
-    uint32_t update = kNone;
+    OpIndex last_store = kNone;
+    OpIndex update = kNone;
   };
 
-  uint32_t num_parts(uint32_t parameter_chunk) const;
+  uint32_t num_parts(ChunkIndex chunk) const;
   /// Is the gradient kept on the device until the update there?
-  bool stays(uint32_t chunk) const { return plan_.chunks[chunk].is_on_device(); }
+  bool stays(ChunkIndex chunk) const { return plan_.chunks[chunk].is_on_device(); }
   void expect_deferred();
-  bool holds(uint32_t buffer, uint32_t chunk) const;
+  bool holds(BufferIndex buffer, ChunkIndex chunk) const;
   void update_at_home(const Op& op);
-  void update_on_device(uint32_t chunk);
+  void update_on_device(ChunkIndex chunk);
   void check_deferred();
   void check_speculated();
 
@@ -63,7 +63,7 @@ class Gradients {
   Report& report_;
   std::vector<Gradient> gradients_;  // of parameter chunks
   std::vector<GradientBuffer> buffers_;
-  uint32_t norm_ = kNone, last_round_ = kNone, last_gradient_store_ = kNone;
+  OpIndex norm_ = kNone, last_round_ = kNone, last_gradient_store_ = kNone;
 };
 
 }  // namespace ebb::validation

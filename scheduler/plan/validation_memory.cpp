@@ -15,7 +15,7 @@ Memory::Memory(const Layout& layout, uint32_t num_arena_chunks, uint32_t num_blo
     first_flat_[s + 1] = first_flat_[s] + count;
   }
   chunks_.resize(first_flat_[kNumSpaces]);
-  for (uint32_t c = 0; c < layout.num_chunks(); ++c) {
+  for (ChunkIndex c{0}; c < layout.num_chunks(); ++c) {
     Chunk& weights = chunks_[flat_index({Space::Weights, c})];
     weights.newest = weights.home.version = 1;
   }
@@ -26,7 +26,7 @@ bool Memory::exists(ChunkId id) const {
   return space < kNumSpaces && id.index < first_flat_[space + 1] - first_flat_[space];
 }
 
-std::string Memory::name(uint32_t chunk) const {
+std::string Memory::name(FlatIndex chunk) const {
   size_t space = 0;
   while (chunk >= first_flat_[space + 1]) ++space;
   return fmt::format("{} chunk {}", name_of(static_cast<Space>(space)), chunk - first_flat_[space]);
@@ -34,35 +34,35 @@ std::string Memory::name(uint32_t chunk) const {
 
 // ---- Order
 
-void Memory::require_after_all(const Copy& copy, uint32_t chunk, const char* where) {
-  const auto require = [&](uint32_t earlier, const char* does) {
+void Memory::require_after_all(const Copy& copy, FlatIndex chunk, const char* where) {
+  const auto require = [&](OpIndex earlier, const char* does) {
     if (comes_after(earlier)) return;
     require_after(earlier, "{} {}{}", does, name(chunk), where);
   };
   require(copy.writer, "writes");
-  for (uint32_t reader : copy.readers.last) require(reader, "reads");
+  for (OpIndex reader : copy.readers.last) require(reader, "reads");
 }
 
 // ---- On the device
 
-bool Memory::is_on_device(uint32_t c) {
+bool Memory::is_on_device(FlatIndex c) {
   if (chunks_[c].block == kNone) {
     report_.complain("{} is not on the device", name(c));
     return false;
   }
   chunks_[c].used = true;
-  const uint32_t writer = chunks_[c].device.writer;
+  const OpIndex writer = chunks_[c].device.writer;
   if (!comes_after(writer)) require_after(writer, "brings or writes {}", name(c));
   return true;
 }
 
-void Memory::require_content(uint32_t c) {
+void Memory::require_content(FlatIndex c) {
   const Chunk& chunk = chunks_[c];
   if (chunk.device.version == chunk.newest) return;
   report_.complain("{} in block {} does not hold what was written last", name(c), chunk.block);
 }
 
-void Memory::read(uint32_t c) {
+void Memory::read(FlatIndex c) {
   if (!is_on_device(c)) return;
   if (chunks_[c].updated) report_.complain("{} is read after its update", name(c));
   if (chunks_[c].newest == 0) report_.complain("{} was never written", name(c));
@@ -70,7 +70,7 @@ void Memory::read(uint32_t c) {
   add_reader(chunks_[c].device);
 }
 
-void Memory::write(uint32_t c) {
+void Memory::write(FlatIndex c) {
   if (!is_on_device(c)) return;
   Chunk& chunk = chunks_[c];
   if (chunk.newest > 0) require_content(c);
@@ -96,7 +96,7 @@ void Memory::forget(ChunkId id) {
 // ---- Moves
 
 void Memory::bring(const Op& op) {
-  const uint32_t c = flat_index(op.chunk);
+  const FlatIndex c = flat_index(op.chunk);
   if (op.block >= blocks_.size()) {
     report_.complain("{} gets block {} of {}", name(c), op.block, blocks_.size());
     return;
@@ -107,7 +107,7 @@ void Memory::bring(const Op& op) {
   load_content(c);
 }
 
-void Memory::allocate(uint32_t c, uint32_t b) {
+void Memory::allocate(FlatIndex c, BlockIndex b) {
   Chunk& chunk = chunks_[c];
   Block& block = blocks_[b];
   if (chunk.block != kNone) report_.complain("{} has block {} already", name(c), chunk.block);
@@ -125,19 +125,19 @@ void Memory::allocate(uint32_t c, uint32_t b) {
   chunk.device = {.version = 0, .writer = report_.at(), .readers = {}};
 }
 
-void Memory::load_content(uint32_t c) {
+void Memory::load_content(FlatIndex c) {
   Chunk& chunk = chunks_[c];
   if (chunk.home.version == 0) report_.complain("{} has no content in host memory", name(c));
   if (chunk.home.version != chunk.newest)
     report_.complain("{} in host memory is out of date", name(c));
-  const uint32_t writer = chunk.home.writer;
+  const OpIndex writer = chunk.home.writer;
   if (!comes_after(writer)) require_after(writer, "writes {} in host memory", name(c));
   add_reader(chunk.home);
   chunk.device.version = chunk.home.version;
 }
 
 void Memory::store(const Op& op) {
-  const uint32_t c = flat_index(op.chunk);
+  const FlatIndex c = flat_index(op.chunk);
   Chunk& chunk = chunks_[c];
   if (op.chunk.space == Space::Weights) {
     report_.complain("{} has no place in host memory", name(c));
@@ -150,7 +150,7 @@ void Memory::store(const Op& op) {
 }
 
 void Memory::drop(const Op& op) {
-  const uint32_t c = flat_index(op.chunk);
+  const FlatIndex c = flat_index(op.chunk);
   Chunk& chunk = chunks_[c];
   if (chunk.block == kNone || chunk.block != op.block) {
     report_.complain("{} is not in block {}", name(c), op.block);
@@ -168,7 +168,7 @@ void Memory::drop(const Op& op) {
 void Memory::expect_deferred_update(ChunkId id) { ++chunks_[flat_index(id)].newest; }
 
 void Memory::update_home(const Op& update) {
-  const uint32_t c = flat_index(update.chunk);
+  const FlatIndex c = flat_index(update.chunk);
   Chunk& chunk = chunks_[c];
   require_after_all(chunk.home, c, " in host memory");
   chunk.home.writer = report_.at();
@@ -192,10 +192,10 @@ void Memory::update_here(ChunkId id) {
 }
 
 void Memory::expect_residents(std::span<const ChunkRecord> chunks) {
-  for (uint32_t c = 0; c < chunks.size(); ++c) {
+  for (ChunkIndex c{0}; c < chunks.size(); ++c) {
     if (!chunks[c].begins_on_device()) continue;
     const ChunkId id{Space::Weights, c};
-    const uint32_t block = chunks[c].first_block;
+    const BlockIndex block = chunks[c].first_block;
     if (block >= blocks_.size()) {
       report_.complain("begins with weights chunk {} in block {}", c, block);
       continue;
@@ -209,10 +209,10 @@ void Memory::expect_residents(std::span<const ChunkRecord> chunks) {
 
 void Memory::check_end(std::span<const ChunkRecord> chunks) {
   std::vector<bool> is_resident(blocks_.size(), false);
-  for (uint32_t c = 0; c < chunks.size(); ++c) {
+  for (ChunkIndex c{0}; c < chunks.size(); ++c) {
     if (!chunks[c].ends_on_device()) continue;
     const ChunkId id{Space::Weights, c};
-    const uint32_t block = chunks[c].last_block;
+    const BlockIndex block = chunks[c].last_block;
     if (block >= blocks_.size() || blocks_[block].occupant != flat_index(id)) {
       report_.complain("does not end with weights chunk {} in block {}", c, block);
       continue;
@@ -224,7 +224,7 @@ void Memory::check_end(std::span<const ChunkRecord> chunks) {
     if (chunk.device.version == chunk.newest) continue;
     report_.complain("ends with {} as it was before its update", name(flat_index(id)));
   }
-  for (uint32_t c = 0; c < chunks_.size(); ++c) {
+  for (FlatIndex c{0}; c < chunks_.size(); ++c) {
     if (chunks_[c].resident) report_.complain("begins with {}, but does not end with it", name(c));
   }
   for (size_t b = 0; b < blocks_.size(); ++b) {

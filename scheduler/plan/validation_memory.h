@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "chunk/index_format.h"
 #include "chunk/layout.h"
 #include "scheduler/plan/plan.h"
 #include "scheduler/plan/validation_order.h"
@@ -25,8 +26,8 @@ class Report {
   Report(const Plan& plan, std::vector<std::string> messages)
       : plan_(plan), messages_(std::move(messages)) {}
   /// The operation that is checked now; kNone: the plan as a whole.
-  uint32_t at() const { return at_; }
-  void set_at(uint32_t op) { at_ = op; }
+  OpIndex at() const { return at_; }
+  void set_at(OpIndex op) { at_ = op; }
   size_t stream() const { return static_cast<size_t>(plan_.ops[at_].stream); }
   template <class... Args>
   void complain(fmt::format_string<Args...> text, Args&&... args) {
@@ -40,7 +41,7 @@ class Report {
  private:
   const Plan& plan_;
   std::vector<std::string> messages_;
-  uint32_t at_ = kNone;
+  OpIndex at_ = kNone;
 };
 
 class Memory {
@@ -51,7 +52,7 @@ class Memory {
   bool exists(ChunkId id) const;
   /// The operation that is checked must come after `earlier`, "which <what>".
   template <class... Args>
-  void require_after(uint32_t earlier, fmt::format_string<Args...> what, Args&&... args) {
+  void require_after(OpIndex earlier, fmt::format_string<Args...> what, Args&&... args) {
     if (comes_after(earlier)) return;
     report_.complain("does not wait for op {}, which {}", earlier,
                      fmt::format(what, std::forward<Args>(args)...));
@@ -92,39 +93,39 @@ class Memory {
   /// The content of a chunk in one place. A version counts writes; 0 means nothing was written.
   struct Copy {
     uint32_t version = 0;
-    uint32_t writer = kNone;
+    OpIndex writer = kNone;
     Accesses readers;  // since the last write
   };
   struct Chunk {
     Copy device, home;
     uint32_t newest = 0;
-    uint32_t block = kNone;
+    BlockIndex block = kNone;
     uint32_t stay = 0;  // how often it got a block
     bool used = false;  // since it got its block
     bool updated = false;
     bool resident = false;  // before the first operation
-    uint32_t last_drop = kNone;
+    OpIndex last_drop = kNone;
   };
   struct Block {
-    uint32_t occupant = kNone;
-    uint32_t last_drop = kNone;
+    FlatIndex occupant = kNone;
+    OpIndex last_drop = kNone;
   };
 
-  uint32_t flat_index(ChunkId id) const {
-    return first_flat_[static_cast<size_t>(id.space)] + id.index;
+  FlatIndex flat_index(ChunkId id) const {
+    return FlatIndex(first_flat_[static_cast<size_t>(id.space)] + id.index);
   }
-  bool comes_after(uint32_t earlier) const {
+  bool comes_after(OpIndex earlier) const {
     return earlier == kNone || earlier == report_.at() || order_.before(earlier, report_.at());
   }
-  std::string name(uint32_t chunk) const;
-  bool is_on_device(uint32_t chunk);
-  void require_content(uint32_t chunk);
-  void require_after_all(const Copy& copy, uint32_t chunk, const char* where = "");
+  std::string name(FlatIndex chunk) const;
+  bool is_on_device(FlatIndex chunk);
+  void require_content(FlatIndex chunk);
+  void require_after_all(const Copy& copy, FlatIndex chunk, const char* where = "");
   void add_reader(Copy& copy) { copy.readers.last[report_.stream()] = report_.at(); }
-  void read(uint32_t chunk);
-  void write(uint32_t chunk);
-  void allocate(uint32_t chunk, uint32_t block);
-  void load_content(uint32_t chunk);
+  void read(FlatIndex chunk);
+  void write(FlatIndex chunk);
+  void allocate(FlatIndex chunk, BlockIndex block);
+  void load_content(FlatIndex chunk);
 
   const Layout& layout_;
   const Order& order_;

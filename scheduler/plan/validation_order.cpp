@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "chunk/index_format.h"
 #include "scheduler/plan/timeline.h"
 
 namespace ebb::validation {
@@ -24,27 +25,27 @@ Order::Order(const Plan& plan) : plan_(plan) {
   positions_.reserve(plan.ops.size());
   starts_.reserve(plan.ops.size());
   seen_.reserve(plan.ops.size());
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) add(i);
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) add(i);
 }
 
 /// Only the waits that exist: a wrong plan may say that it has more.
-std::span<const uint32_t> Order::waits_of(uint32_t op) const {
-  const std::span<const uint32_t> all = plan_.waits;
+std::span<const OpIndex> Order::waits_of(OpIndex op) const {
+  const std::span<const OpIndex> all = plan_.waits;
   const size_t first = std::min<size_t>(plan_.ops[op].first_wait, all.size());
   return all.subspan(first, std::min<size_t>(plan_.ops[op].num_waits, all.size() - first));
 }
 
-bool Order::has_seen(uint32_t a, uint32_t b) const {
+bool Order::has_seen(OpIndex a, OpIndex b) const {
   return a < b && (thread_of(plan_.ops[a]) == thread_of(plan_.ops[b]) || a < seen_[b]);
 }
 
-bool Order::before(uint32_t a, uint32_t b) const {
+bool Order::before(OpIndex a, OpIndex b) const {
   if (!takes_no_time(plan_.ops[a])) return starts_[b][stream_of(plan_.ops[a])] > positions_[a];
   return has_seen(a, b) &&
-         std::ranges::all_of(waits_of(a), [&](uint32_t w) { return w < a && before(w, b); });
+         std::ranges::all_of(waits_of(a), [&](OpIndex w) { return w < a && before(w, b); });
 }
 
-Order::Clock Order::clock_after(uint32_t op) const {
+Order::Clock Order::clock_after(OpIndex op) const {
   Clock clock = starts_[op];
   clock[stream_of(plan_.ops[op])] = positions_[op] + 1;
   return clock;
@@ -52,8 +53,8 @@ Order::Clock Order::clock_after(uint32_t op) const {
 
 /// Joins the clocks of what an operation waits for. An operation that takes no time has no event,
 /// so its own waits count instead.
-void Order::join_waits(Clock& clock, uint32_t op) const {
-  for (const uint32_t w : waits_of(op)) {
+void Order::join_waits(Clock& clock, OpIndex op) const {
+  for (const OpIndex w : waits_of(op)) {
     if (w >= op) continue;  // add() complains of it
     if (takes_no_time(plan_.ops[w])) {
       join_waits(clock, w);
@@ -63,14 +64,14 @@ void Order::join_waits(Clock& clock, uint32_t op) const {
   }
 }
 
-void Order::add(uint32_t i) {
+void Order::add(OpIndex i) {
   const Op& op = plan_.ops[i];
   const uint32_t stream = stream_of(op), thread = thread_of(op);
   if (waits_of(i).size() < op.num_waits) {
     messages_.push_back(
         fmt::format("op {} ({}): has more waits than are there", i, name_of(op.kind)));
   }
-  for (const uint32_t w : waits_of(i)) {
+  for (const OpIndex w : waits_of(i)) {
     if (w >= i) {
       messages_.push_back(fmt::format("op {} ({}): waits for op {}, which does not come before it",
                                       i, name_of(op.kind), w));

@@ -28,17 +28,17 @@ class Order {
   explicit Order(const Plan& plan);
 
   /// Is `a` certainly done before `b` starts? An operation is not before itself.
-  bool before(uint32_t a, uint32_t b) const;
+  bool before(OpIndex a, OpIndex b) const;
   const std::vector<std::string>& messages() const { return messages_; }
 
  private:
   /// How many operations of each stream are done.
   using Clock = std::array<uint32_t, kNumStreamKinds>;
-  void add(uint32_t op);
-  void join_waits(Clock& clock, uint32_t op) const;
-  Clock clock_after(uint32_t op) const;
-  bool has_seen(uint32_t a, uint32_t b) const;
-  std::span<const uint32_t> waits_of(uint32_t op) const;
+  void add(OpIndex op);
+  void join_waits(Clock& clock, OpIndex op) const;
+  Clock clock_after(OpIndex op) const;
+  bool has_seen(OpIndex a, OpIndex b) const;
+  std::span<const OpIndex> waits_of(OpIndex op) const;
 
   const Plan& plan_;
   std::vector<uint32_t> positions_;  // in its stream; 0 for operations that take no time
@@ -54,8 +54,7 @@ class Order {
 
 /// The latest operation of each stream that accessed something.
 struct Accesses {
-  std::array<uint32_t, kNumStreamKinds> last;
-  Accesses() { last.fill(kNone); }
+  std::array<OpIndex, kNumStreamKinds> last;
 };
 
 }  // namespace ebb::validation

@@ -47,7 +47,7 @@ Planes DeviceState::planes_in(std::byte* memory, uint64_t num_elements, PlaneSet
   return planes;
 }
 
-Planes DeviceState::planes(uint32_t chunk) const {
+Planes DeviceState::planes(ChunkIndex chunk) const {
   EBB_CHECK(has(chunk), "the device has no state of this chunk");
   Planes planes = planes_in(planes_.data() + index_[chunk] * device_state_bytes(layout_, 1),
                             layout_.chunk_elements(), uncopied_planes(layout_.weight_type()));
@@ -55,7 +55,7 @@ Planes DeviceState::planes(uint32_t chunk) const {
   return planes;
 }
 
-void DeviceState::visit_copies(uint32_t chunk, uint64_t first, uint64_t count, PlaneSet asked,
+void DeviceState::visit_copies(ChunkIndex chunk, uint64_t first, uint64_t count, PlaneSet asked,
                                bool changed, const VisitCopies& visit) const {
   std::lock_guard lock(bounce_mutex_);
   const uint64_t at_once = bounce_buffer_elements(layout_);

@@ -31,16 +31,16 @@ class DeviceState {
               std::byte* weights);
 
   bool is_empty() const { return num_chunks_ == 0; }
-  bool has(uint32_t chunk) const { return index_[chunk] != kNone; }
+  bool has(ChunkIndex chunk) const { return index_[chunk] != kNone; }
   /// All planes of a chunk, on the device; the gradient is null. REQUIRES: has(chunk).
-  Planes planes(uint32_t chunk) const;
+  Planes planes(ChunkIndex chunk) const;
 
   /// Copies elements [first, first + count) of the planes `asked` to the host, part by part, and
   /// calls visit(first, count, copies) for each part. In `copies` the planes that were not asked
   /// for are null. With `changed`, the copies are written back to the device after each call.
   /// REQUIRES: has(chunk); the chunk's block is mapped; visit() does not call visit_copies().
   using VisitCopies = std::function<void(uint64_t first, uint64_t count, const Planes& copies)>;
-  void visit_copies(uint32_t chunk, uint64_t first, uint64_t count, PlaneSet asked, bool changed,
+  void visit_copies(ChunkIndex chunk, uint64_t first, uint64_t count, PlaneSet asked, bool changed,
                     const VisitCopies& visit) const;
 
   /// Registers the factors of a range of elements. Must be called for all ranges before the first

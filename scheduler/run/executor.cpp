@@ -29,13 +29,13 @@ namespace {
 
 }  // namespace
 
-void ChunkWork::submit_round(Stream&, uint32_t) { refuse(); }
-void ChunkWork::submit_partial_norms(Stream&, uint32_t) { refuse(); }
-void ChunkWork::submit_update(Stream&, uint32_t) { refuse(); }
+void ChunkWork::submit_round(Stream&, ChunkIndex) { refuse(); }
+void ChunkWork::submit_partial_norms(Stream&, ChunkIndex) { refuse(); }
+void ChunkWork::submit_update(Stream&, ChunkIndex) { refuse(); }
 void ChunkWork::norm() { refuse(); }
-void ChunkWork::update(uint32_t, uint32_t, bool) { refuse(); }
-void ChunkWork::speculate(uint32_t, uint32_t, bool) { refuse(); }
-Cost ChunkWork::update_cost(uint32_t) const { refuse(); }
+void ChunkWork::update(ChunkIndex, BufferIndex, bool) { refuse(); }
+void ChunkWork::speculate(ChunkIndex, BufferIndex, bool) { refuse(); }
+Cost ChunkWork::update_cost(ChunkIndex) const { refuse(); }
 
 // ---- Spaces
 
@@ -95,7 +95,8 @@ void Executor::begin(const Trace& trace, const Plan& plan, bool blocks_submittin
   find_residents(plan);
   last_gradient_.begin(plan);
   for (auto& drops : last_drop_) std::ranges::fill(drops, kNone);
-  cursor_ = call_ = 0;
+  cursor_ = OpIndex(0);
+  call_ = CallIndex(0);
   last_compute_op_ = kNone;
   begin_s_ = device_.now_s();
   for (int stream = 0; stream < kNumStreamKinds; ++stream)
@@ -114,10 +115,10 @@ void Executor::begin(const Trace& trace, const Plan& plan, bool blocks_submittin
 /// Resident chunks stay in their blocks from one plan to the next. block_of_ is changed so that the
 /// block numbers of the new plan name these blocks.
 void Executor::find_residents(const Plan& plan) {
-  const std::vector<uint32_t> resident = plan.chunks_by(&ChunkRecord::first_block);
-  EBB_CHECK(table_.num_present() == resident.size(),
+  EBB_CHECK(table_.num_present() == plan.count(&ChunkRecord::begins_on_device),
             "the chunks on the device are not those with which the plan starts");
-  for (const uint32_t c : resident) {
+  for (ChunkIndex c{0}; c < plan.chunks.size(); ++c) {
+    if (!plan.chunks[c].begins_on_device()) continue;
     const auto at = std::ranges::find(block_of_, table_.block({Space::Weights, c}));
     std::swap(*at, block_of_[plan.chunks[c].first_block]);
   }
@@ -152,21 +153,21 @@ void Executor::end_call() {
 /// Makes `stream` wait for operations. For operations of the load stream, this thread also waits
 /// until the copy thread has submitted them, because a block must be mapped before work on it is
 /// submitted. One wait for the last of them is enough: the copy thread works in the plan's order.
-void Executor::wait_for_all(std::span<const uint32_t> waits, Stream& stream) {
-  const auto is_move = [&](uint32_t index) { return plan_->ops[index].stream == StreamKind::Load; };
+void Executor::wait_for_all(std::span<const OpIndex> waits, Stream& stream) {
+  const auto is_move = [&](OpIndex index) { return plan_->ops[index].stream == StreamKind::Load; };
   uint32_t num_moved = 0;
-  for (uint32_t w : waits) {
+  for (const OpIndex w : waits) {
     if (is_move(w)) num_moved = std::max(num_moved, w + 1);
   }
   if (num_moved > 0) wait_mapped(num_moved);
-  for_each_timed(waits, [&](uint32_t w) { stream.wait(*events_[w]); });
+  for_each_timed(waits, [&](OpIndex w) { stream.wait(*events_[w]); });
 }
 
 /// Calls function(w) for each operation of `waits`. Allocations and drops have no event, so
 /// function is called for the operations that they wait for instead.
 template <class Function>
-void Executor::for_each_timed(std::span<const uint32_t> waits, Function function) const {
-  for (const uint32_t w : waits) {
+void Executor::for_each_timed(std::span<const OpIndex> waits, Function function) const {
+  for (const OpIndex w : waits) {
     if (takes_no_time(plan_->ops[w])) {
       for_each_timed(plan_->waits_of(plan_->ops[w]), function);
     } else {
@@ -194,7 +195,7 @@ void Executor::lease_chunks(std::span<const ParameterUse> uses) {
 /// Leases the activation chunks that were loaded for this call, so that they cannot be dropped
 /// before the call is submitted.
 void Executor::lease_activations(const Op& run) {
-  for (uint32_t w : plan_->waits_of(run)) {
+  for (const OpIndex w : plan_->waits_of(run)) {
     const Op& op = plan_->ops[w];
     if (op.chunk.space == Space::Activations && op.from == Tier::Host) {
       leases_.push_back(table_.lease(op.chunk));
@@ -229,8 +230,8 @@ void Executor::submit_until_call() {
   }
 }
 
-void Executor::allocate(uint32_t index) {
-  for (uint32_t w : plan_->waits_of(plan_->ops[index])) {
+void Executor::allocate(OpIndex index) {
+  for (const OpIndex w : plan_->waits_of(plan_->ops[index])) {
     if (plan_->ops[w].stream == StreamKind::Load) wait_mapped(w + 1);
   }
   drop_or_map(index, compute());
@@ -238,17 +239,17 @@ void Executor::allocate(uint32_t index) {
 
 /// Drops a chunk, or maps its block. Called by the thread that submits to `user`, when all
 /// operations that operation `index` waits for are submitted.
-void Executor::drop_or_map(uint32_t index, Stream& user) {
+void Executor::drop_or_map(OpIndex index, Stream& user) {
   const Op& op = plan_->ops[index];
   Blocks& blocks = spaces_.blocks();
-  for_each_timed(plan_->waits_of(op), [&](uint32_t w) {
+  for_each_timed(plan_->waits_of(op), [&](OpIndex w) {
     if (!blocks.keep_addresses()) {
       events_[w]->synchronize();
     } else if (plan_->ops[w].stream != op.stream) {  // a stream runs in order
       user.wait(*events_[w]);
     }
   });
-  uint32_t& last_drop = last_drop_[static_cast<int>(op.chunk.space)][op.chunk.index];
+  OpIndex& last_drop = last_drop_[static_cast<int>(op.chunk.space)][op.chunk.index];
   if (op.kind == OpKind::Drop) {
     last_drop = index;
     return table_.transition(op.chunk, ChunkState::Absent);
@@ -257,7 +258,7 @@ void Executor::drop_or_map(uint32_t index, Stream& user) {
   const uint32_t block = block_of_[op.block];
   std::byte* const address = spaces_.address(op.chunk);
   if (last_drop != kNone && blocks.keep_addresses() && !blocks.lies_at(block, address)) {
-    for_each_timed({&last_drop, 1}, [&](uint32_t w) { events_[w]->synchronize(); });
+    for_each_timed({&last_drop, 1}, [&](OpIndex w) { events_[w]->synchronize(); });
   }
   const bool loads = op.from == Tier::Host;
   // The table is changed first: if it throws, no block has been moved away from another chunk.
@@ -265,8 +266,9 @@ void Executor::drop_or_map(uint32_t index, Stream& user) {
   blocks.map(block, address, user);
 }
 
-void Executor::submit(uint32_t index) {
+void Executor::submit(OpIndex index) {
   const Op& op = plan_->ops[index];
+  const ChunkIndex chunk(op.chunk.index);
   Stream& on = stream(op.stream);
   wait_for_all(plan_->waits_of(op), on);
   std::optional<ProfiledRange> range;  // host functions open a range when they run
@@ -274,7 +276,7 @@ void Executor::submit(uint32_t index) {
   switch (op.kind) {
     case OpKind::Round:
       lease_loaded(op);
-      work_.submit_round(on, op.chunk.index);
+      work_.submit_round(on, chunk);
       last_compute_op_ = index;
       break;
     case OpKind::Move:
@@ -287,23 +289,24 @@ void Executor::submit(uint32_t index) {
       });
       break;
     case OpKind::StorePartialNorms:
-      work_.submit_partial_norms(on, op.chunk.index);
+      work_.submit_partial_norms(on, chunk);
       break;
     case OpKind::Update:
       if (op.stream == StreamKind::Compute) {
-        work_.submit_update(on, op.chunk.index);
+        work_.submit_update(on, chunk);
         last_compute_op_ = index;
         break;
       }
-      on.submit(work_.update_cost(op.chunk.index), [this, &op] {
+      on.submit(work_.update_cost(chunk), [this, &op] {
         const ProfiledRange update(device_, range_of(op));
-        work_.update(op.chunk.index, op.gradient_buffer, op.deferred);
+        work_.update(ChunkIndex(op.chunk.index), op.gradient_buffer, op.deferred);
       });
       break;
     case OpKind::Speculate:
-      on.submit(work_.update_cost(op.chunk.index), [this, &op] {
+      on.submit(work_.update_cost(chunk), [this, &op] {
         const ProfiledRange speculate(device_, range_of(op));
-        work_.speculate(op.chunk.index, op.gradient_buffer, last_gradient_.has_all_norms());
+        work_.speculate(ChunkIndex(op.chunk.index), op.gradient_buffer,
+                        last_gradient_.has_all_norms());
       });
       break;
     case OpKind::Call:
@@ -318,7 +321,7 @@ void Executor::submit(uint32_t index) {
 /// Leases the chunks that the rounding of a gradient uses. They are the chunks of the moves that
 /// the operation waits for.
 void Executor::lease_loaded(const Op& round) {
-  for (uint32_t w : plan_->waits_of(round)) {
+  for (const OpIndex w : plan_->waits_of(round)) {
     const Op& op = plan_->ops[w];
     if (op.kind == OpKind::Move) leases_.push_back(table_.lease(op.chunk));
   }
@@ -326,7 +329,7 @@ void Executor::lease_loaded(const Op& round) {
 
 /// The address in host memory that a load copies from or a store copies to.
 std::byte* Executor::host_address(const Op& op) const {
-  if (op.chunk.space == Space::Weights) return home_.plane(op.plane, op.chunk.index);
+  if (op.chunk.space == Space::Weights) return home_.plane(op.plane, ChunkIndex(op.chunk.index));
   if (op.chunk.space != Space::Gradients) return home_.host_buffer(op.chunk);
   const uint32_t part = op.chunk.index % layout_.gradient_chunks_per_chunk();
   return home_.gradient_buffer(op.gradient_buffer) + part * layout_.chunk_bytes();
@@ -338,14 +341,14 @@ void Executor::submit_store(const Op& op) {
                CopyKind::Store);
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
   if (op.chunk.space == Space::Gradients && op.chunk.index % parts == 0) {
-    work_.submit_partial_norms(store(), op.chunk.index / parts);
+    work_.submit_partial_norms(store(), ChunkIndex(op.chunk.index / parts));
   }
 }
 
 void Executor::read_times() {
   num_times_ = plan_->ops.size();
   fill_times(
-      *plan_, [this](uint32_t i) { return events_[i]->time_s() - begin_s_; },
+      *plan_, [this](OpIndex i) { return events_[i]->time_s() - begin_s_; },
       std::span(times_).first(num_times_));
 }
 
@@ -355,7 +358,7 @@ ExecutorStats Executor::finish() {
   for (Stream* s : streams_) s->synchronize();
   EBB_CHECK(table_.num_present() == plan_->count(&ChunkRecord::ends_on_device),
             "the chunks on the device are not those with which the plan ends");
-  for (uint32_t c = 0; c < plan_->chunks.size(); ++c) {
+  for (ChunkIndex c{0}; c < plan_->chunks.size(); ++c) {
     if (!plan_->chunks[c].ends_on_device()) continue;
     const ChunkId id{Space::Weights, c};
     if (table_.state(id) == ChunkState::Loading) table_.transition(id, ChunkState::Present);
@@ -408,7 +411,7 @@ void Executor::run_copy_thread() {
       count = static_cast<uint32_t>(plan_->ops.size());
     }
     try {
-      for (uint32_t i = 0; i < count; ++i) {
+      for (OpIndex i{0}; i < count; ++i) {
         // The plan is read before the last set(): after it, the program thread may begin the next.
         const bool moves = plan_->ops[i].stream == StreamKind::Load;
         if (moves) move(i);
@@ -423,10 +426,10 @@ void Executor::run_copy_thread() {
   }
 }
 
-void Executor::move(uint32_t index) {
+void Executor::move(OpIndex index) {
   const Op& op = plan_->ops[index];
   uint32_t num_awaited = 0;
-  for (uint32_t w : plan_->waits_of(op)) num_awaited = std::max(num_awaited, w + 1);
+  for (const OpIndex w : plan_->waits_of(op)) num_awaited = std::max(num_awaited, w + 1);
   if (num_awaited > 0 && !submitted_.wait_for(num_awaited)) {
     throw LogicError("the step was cancelled");
   }

@@ -70,22 +70,22 @@ class ChunkWork {
   virtual ~ChunkWork() = default;
   /// Submits the rounding of a parameter chunk's gradient and its partial norms to the compute
   /// stream.
-  virtual void submit_round(Stream& compute, uint32_t chunk);
+  virtual void submit_round(Stream& compute, ChunkIndex chunk);
   /// Submits the copy of the chunk's partial norms to host memory. Called once for each gradient,
   /// also if the gradient stays on the device.
-  virtual void submit_partial_norms(Stream& store, uint32_t chunk);
+  virtual void submit_partial_norms(Stream& store, ChunkIndex chunk);
   /// Waits until no reader has locked the chunk's state, and submits the chunk's device update.
-  virtual void submit_update(Stream& compute, uint32_t chunk);
+  virtual void submit_update(Stream& compute, ChunkIndex chunk);
   /// Adds up the partial norms.
   virtual void norm();
   /// Updates a chunk on the host. `deferred`: the update belongs to the step before this one.
-  virtual void update(uint32_t chunk, uint32_t gradient_buffer, bool deferred);
+  virtual void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred);
   /// Makes a speculative update of the chunk if it is likely to be committed. The later update() of
   /// the chunk does only what is still missing. `late`: all partial norms of the step are in
   /// host memory, so that the norm can be computed now.
-  virtual void speculate(uint32_t chunk, uint32_t gradient_buffer, bool late);
+  virtual void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late);
   /// The cost of one update of a chunk on the host.
-  virtual Cost update_cost(uint32_t chunk) const;
+  virtual Cost update_cost(ChunkIndex chunk) const;
 };
 
 struct ExecutorStats {
@@ -141,21 +141,21 @@ class Executor : public Hooks {
   void find_residents(const Plan& plan);
   void read_times();
   void submit_until_call();
-  void submit(uint32_t index);
-  void allocate(uint32_t index);
+  void submit(OpIndex index);
+  void allocate(OpIndex index);
   void submit_store(const Op& op);
   std::byte* host_address(const Op& op) const;
-  void wait_for_all(std::span<const uint32_t> waits, Stream& stream);
+  void wait_for_all(std::span<const OpIndex> waits, Stream& stream);
   void lease_chunks(std::span<const ParameterUse> uses);
   void lease_activations(const Op& run);
   void lease_loaded(const Op& round);
 
   template <class Function>
-  void for_each_timed(std::span<const uint32_t> waits, Function function) const;
-  void drop_or_map(uint32_t index, Stream& user);
+  void for_each_timed(std::span<const OpIndex> waits, Function function) const;
+  void drop_or_map(OpIndex index, Stream& user);
 
   void run_copy_thread();
-  void move(uint32_t index);
+  void move(OpIndex index);
   void wait_mapped(uint32_t count);
   void stop_copy_thread() noexcept;
 
@@ -175,10 +175,10 @@ class Executor : public Hooks {
   std::vector<const Plan*> begun_;  // all plans that have begun, each once
   std::vector<uint32_t> block_of_;  // [block in the plan] the device's block
   // [space][chunk] the last drop of the chunk in this run of the plan.
-  std::array<std::vector<uint32_t>, kNumSpaces> last_drop_;
-  uint32_t cursor_ = 0;  // the next operation of the program thread
-  uint32_t call_ = 0;    // the next call
-  uint32_t last_compute_op_ = kNone;
+  std::array<std::vector<OpIndex>, kNumSpaces> last_drop_;
+  OpIndex cursor_{0};  // the next operation of the program thread
+  CallIndex call_{0};  // the next call
+  OpIndex last_compute_op_ = kNone;
   LastGradient last_gradient_;
   bool running_ = false;  // between begin() and the end of finish()
   double begin_s_ = 0;

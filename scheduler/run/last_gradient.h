@@ -23,7 +23,7 @@ class LastGradient {
     op_ = norm == plan.ops.end() || norm->num_waits == 0 ? kNone : plan.waits_of(*norm).back();
   }
   /// Operation `op` has been submitted, and `event` has been recorded after it.
-  void submitted(uint32_t op, const Event& event) {
+  void submitted(OpIndex op, const Event& event) {
     if (op == op_) event_ = &event;
   }
   bool has_all_norms() const {
@@ -32,7 +32,7 @@ class LastGradient {
   }
 
  private:
-  uint32_t op_ = kNone;  // the last operation that the norm waits for
+  OpIndex op_ = kNone;  // the last operation that the norm waits for
   std::atomic<const Event*> event_ = nullptr;
 };
 

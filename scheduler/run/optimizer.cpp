@@ -52,7 +52,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
   cut_runs();
   cut_updates();
   for (const AdamWRange& run : updates_) device_state_.expect(run);
-  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+  for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) {
     if (device_state_.has(c)) continue;
     move_planes_to_nodes(team_, state_.home_planes(c),
                          static_cast<int64_t>(layout_.chunk_elements(c)));
@@ -74,7 +74,7 @@ uint64_t Optimizer::second_sum(const Segment& s) const {
 /// Cuts each chunk into runs. Adjacent trained parameters form one run, which one kernel rounds.
 /// The gradient of gaps and of parameters that are not trained is set to zero.
 void Optimizer::cut_runs() {
-  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+  for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) {
     first_run_.push_back(static_cast<uint32_t>(runs_.size()));
     uint64_t at = c * layout_.chunk_elements();
     const uint64_t end = at + layout_.chunk_elements(c);
@@ -99,7 +99,7 @@ void Optimizer::cut_runs() {
 }
 
 void Optimizer::cut_updates() {
-  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+  for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) {
     first_update_.push_back(static_cast<uint32_t>(updates_.size()));
     for (const Segment& s : layout_.segments(c)) {
       if (!trained_[s.parameter]) continue;
@@ -114,13 +114,13 @@ void Optimizer::cut_updates() {
   first_update_.push_back(static_cast<uint32_t>(updates_.size()));
 }
 
-std::span<double> Optimizer::partials_of(uint32_t chunk, std::span<double> all) const {
+std::span<double> Optimizer::partials_of(ChunkIndex chunk, std::span<double> all) const {
   const uint64_t pieces = layout_.chunk_elements() / kPieceElements;
   const uint64_t count = (layout_.chunk_elements(chunk) + kPieceElements - 1) / kPieceElements;
   return all.subspan(chunk * pieces, count);
 }
 
-void Optimizer::add_extra_uses(Stream& compute, uint32_t chunk) {
+void Optimizer::add_extra_uses(Stream& compute, ChunkIndex chunk) {
   const auto sums = [&](uint64_t first, uint64_t count) {
     return Tensor{spaces_.base(Space::GradientSums) + first * sizeof(float),
                   DType::F32,
@@ -137,7 +137,7 @@ void Optimizer::add_extra_uses(Stream& compute, uint32_t chunk) {
   }
 }
 
-void Optimizer::submit_round(Stream& compute, uint32_t chunk) {
+void Optimizer::submit_round(Stream& compute, ChunkIndex chunk) {
   add_extra_uses(compute, chunk);
   const DType type = layout_.gradient_type();
   const auto gradient = [&](uint64_t first, uint64_t count) {
@@ -172,7 +172,7 @@ void Optimizer::submit_round(Stream& compute, uint32_t chunk) {
                                                                 layout_.chunk_elements(chunk))});
 }
 
-void Optimizer::submit_partial_norms(Stream& store, uint32_t chunk) {
+void Optimizer::submit_partial_norms(Stream& store, ChunkIndex chunk) {
   const std::span<double> all(reinterpret_cast<double*>(device_partials_.data()),
                               layout_.num_pieces());
   const std::span<double> from = partials_of(chunk, all);
@@ -182,7 +182,7 @@ void Optimizer::submit_partial_norms(Stream& store, uint32_t chunk) {
 
 /// A reader of the state copies the chunk's planes from the device. So the kernels that change
 /// these planes are submitted only when the reader has released the chunk.
-void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
+void Optimizer::submit_update(Stream& compute, ChunkIndex chunk) {
   state_lock_.wait_for(chunk);
   const uint64_t first = chunk * layout_.chunk_elements();
   Planes planes = device_state_.planes(chunk);
@@ -244,13 +244,13 @@ void Optimizer::norm() {
 
 /// The updates on the host in this step have checked their gradients.
 void Optimizer::check_unchecked_gradients() const {
-  for (uint32_t c = 0; c < chunks_.size(); ++c) {
+  for (ChunkIndex c{0}; c < chunks_.size(); ++c) {
     const bool is_unchecked = chunks_[c].is_on_device() || chunks_[c].is_deferred();
     if (is_unchecked && !is_finite(c)) throw_not_a_number(bad_tensor_in(c));
   }
 }
 
-bool Optimizer::is_finite(uint32_t chunk) const {
+bool Optimizer::is_finite(ChunkIndex chunk) const {
   return all_finite(partials_of(chunk, home_.partial_norms()));
 }
 
@@ -263,7 +263,7 @@ void Optimizer::throw_not_a_number(const std::string& tensor) const {
 
 /// For a gradient that stays on the device: returns the name of the first tensor in a piece whose
 /// partial norm is not a number.
-std::string Optimizer::bad_piece_in(uint32_t chunk) const {
+std::string Optimizer::bad_piece_in(ChunkIndex chunk) const {
   const std::span<const double> partials = partials_of(chunk, home_.partial_norms());
   for (const Segment& s : layout_.segments(chunk)) {
     const uint64_t first = s.first_element - chunk * layout_.chunk_elements();
@@ -275,7 +275,7 @@ std::string Optimizer::bad_piece_in(uint32_t chunk) const {
   return {};
 }
 
-void Optimizer::update(uint32_t chunk, uint32_t slot, bool deferred) {
+void Optimizer::update(ChunkIndex chunk, BufferIndex slot, bool deferred) {
   if (deferred ? !has_deferred_ : after_norm_ && skipped_) return;
   const bool early = !deferred && !after_norm_;
   if (early && !is_finite(chunk)) throw_not_a_number(bad_tensor_in(chunk));
@@ -290,7 +290,7 @@ void Optimizer::update(uint32_t chunk, uint32_t slot, bool deferred) {
                early ? early_step() : decided_);
 }
 
-void Optimizer::make_deferred(uint32_t chunk, uint32_t slot) {
+void Optimizer::make_deferred(ChunkIndex chunk, BufferIndex slot) {
   if (speculation_.take_committed(chunk)) return;
   state_lock_.wait_for(chunk);
   const Planes planes = planes_of(chunk, slot);
@@ -301,17 +301,17 @@ void Optimizer::make_deferred(uint32_t chunk, uint32_t slot) {
   }
 }
 
-Planes Optimizer::planes_of(uint32_t chunk, uint32_t slot) const {
+Planes Optimizer::planes_of(ChunkIndex chunk, BufferIndex slot) const {
   Planes planes = state_.home_planes(chunk);
   planes.gradient = home_.gradient_buffer(slot);
   return planes;
 }
 
-int64_t Optimizer::num_elements(uint32_t chunk) const {
+int64_t Optimizer::num_elements(ChunkIndex chunk) const {
   return static_cast<int64_t>(layout_.chunk_elements(chunk));
 }
 
-std::span<const AdamWRange> Optimizer::updates_of(uint32_t chunk) const {
+std::span<const AdamWRange> Optimizer::updates_of(ChunkIndex chunk) const {
   return std::span(updates_).subspan(first_update_[chunk],
                                      first_update_[chunk + 1] - first_update_[chunk]);
 }
@@ -319,7 +319,7 @@ std::span<const AdamWRange> Optimizer::updates_of(uint32_t chunk) const {
 /// A chunk that a reader has locked gets no speculative update, because such an update would have
 /// to wait. Once the norm can be known, deferred updates are faster: they need no undo log, and
 /// they run in the order in which the next forward needs the chunks.
-void Optimizer::speculate(uint32_t chunk, uint32_t slot, bool late) {
+void Optimizer::speculate(ChunkIndex chunk, BufferIndex slot, bool late) {
   if (late && !speculates_late_) return;
   if (!speculation_.may_commit(partials_of(chunk, home_.partial_norms()))) return;
   if (!state_lock_.is_free(chunk)) return;
@@ -345,13 +345,13 @@ bool Optimizer::roll_back() {
   return true;
 }
 
-Cost Optimizer::update_cost(uint32_t chunk) const {
+Cost Optimizer::update_cost(ChunkIndex chunk) const {
   const double elements = static_cast<double>(layout_.chunk_elements(chunk));
   const double bytes = update_bytes_per_parameter(layout_.weight_type(), layout_.gradient_type());
   return {.flops = 14 * elements, .bytes = bytes * elements, .name = "adamw"};
 }
 
-std::string Optimizer::bad_tensor_in(uint32_t chunk) const {
+std::string Optimizer::bad_tensor_in(ChunkIndex chunk) const {
   if (chunks_[chunk].is_on_device()) return bad_piece_in(chunk);
   const std::byte* const gradient = home_.gradient_buffer(chunks_[chunk].gradient_buffer);
   for (const Segment& s : layout_.segments(chunk)) {
@@ -366,7 +366,7 @@ std::string Optimizer::bad_tensor_in(uint32_t chunk) const {
 }
 
 std::string Optimizer::first_bad_tensor() const {
-  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+  for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) {
     if (!chunks_[c].is_trained()) continue;
     const std::string name = bad_tensor_in(c);
     if (!name.empty()) return name;

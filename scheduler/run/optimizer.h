@@ -47,13 +47,13 @@ class Optimizer : public ChunkWork {
   /// possible (Trainer::step() lists the cases). REQUIRES: the step threw, and no work is running.
   bool roll_back();
 
-  void submit_round(Stream& compute, uint32_t chunk) override;
-  void submit_partial_norms(Stream& store, uint32_t chunk) override;
-  void submit_update(Stream& compute, uint32_t chunk) override;
+  void submit_round(Stream& compute, ChunkIndex chunk) override;
+  void submit_partial_norms(Stream& store, ChunkIndex chunk) override;
+  void submit_update(Stream& compute, ChunkIndex chunk) override;
   void norm() override;
-  void update(uint32_t chunk, uint32_t gradient_buffer, bool deferred) override;
-  void speculate(uint32_t chunk, uint32_t gradient_buffer, bool late) override;
-  Cost update_cost(uint32_t chunk) const override;
+  void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred) override;
+  void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late) override;
+  Cost update_cost(ChunkIndex chunk) const override;
 
   /// Whether deferred updates of the last step have yet to run.
   bool has_deferred() const { return has_deferred_; }
@@ -92,24 +92,24 @@ class Optimizer : public ChunkWork {
     uint64_t second_sum;  // the first element of the gradient sums of a second use, or kNoSum
   };
   static constexpr uint64_t kNoSum = UINT64_MAX;
-  bool is_finite(uint32_t chunk) const;
+  bool is_finite(ChunkIndex chunk) const;
   void check_unchecked_gradients() const;
   [[noreturn]] void throw_not_a_number(const std::string& tensor) const;
-  std::string bad_piece_in(uint32_t chunk) const;
+  std::string bad_piece_in(ChunkIndex chunk) const;
   bool has_second_sum(const Segment& segment) const;
   uint64_t second_sum(const Segment& segment) const;
   void cut_runs();
   void cut_updates();
   AdamWStep early_step() const;
   static float gradient_scale(float clip, uint32_t loss_scale);
-  Planes planes_of(uint32_t chunk, uint32_t gradient_buffer) const;
-  int64_t num_elements(uint32_t chunk) const;
-  std::span<const AdamWRange> updates_of(uint32_t chunk) const;
-  void make_deferred(uint32_t chunk, uint32_t gradient_buffer);
+  Planes planes_of(ChunkIndex chunk, BufferIndex gradient_buffer) const;
+  int64_t num_elements(ChunkIndex chunk) const;
+  std::span<const AdamWRange> updates_of(ChunkIndex chunk) const;
+  void make_deferred(ChunkIndex chunk, BufferIndex gradient_buffer);
   void undo_all();
-  void add_extra_uses(Stream& compute, uint32_t chunk);
-  std::span<double> partials_of(uint32_t chunk, std::span<double> all) const;
-  std::string bad_tensor_in(uint32_t chunk) const;
+  void add_extra_uses(Stream& compute, ChunkIndex chunk);
+  std::span<double> partials_of(ChunkIndex chunk, std::span<double> all) const;
+  std::string bad_tensor_in(ChunkIndex chunk) const;
 
   Kernels& kernels_;
   const Layout& layout_;

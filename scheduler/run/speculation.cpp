@@ -44,7 +44,7 @@ bool Speculation::may_commit(std::span<const double> partials) {
   return may_commit_;
 }
 
-void Speculation::count(uint32_t chunk, uint32_t gradient_buffer, bool fits) {
+void Speculation::count(ChunkIndex chunk, BufferIndex gradient_buffer, bool fits) {
   if (fits) made_.push_back({chunk, gradient_buffer});
 }
 
@@ -60,7 +60,7 @@ void Speculation::decide(bool committed) {
   next_wait_ = 1;
 }
 
-bool Speculation::take_committed(uint32_t chunk) {
+bool Speculation::take_committed(ChunkIndex chunk) {
   UndoLog* const made = log(chunk);
   if (made == nullptr || !committed_ || !made->is_full()) return false;
   made->drop();

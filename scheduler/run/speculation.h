@@ -25,8 +25,8 @@ namespace ebb {
 class Speculation {
  public:
   struct Made {
-    uint32_t chunk = 0;
-    uint32_t gradient_buffer = 0;
+    ChunkIndex chunk;
+    BufferIndex gradient_buffer;
   };
 
   /// `chunks`: what the plan decides about each parameter chunk. Allocates an undo log for each
@@ -41,17 +41,17 @@ class Speculation {
   /// factor of the loss scale.
   bool may_commit(std::span<const double> partials);
   /// Counts the update of a chunk, unless its undo log had no room (`fits` is false).
-  void count(uint32_t chunk, uint32_t gradient_buffer, bool fits);
+  void count(ChunkIndex chunk, BufferIndex gradient_buffer, bool fits);
   /// Called when the norm is known: commits the updates of this step, or notes that they must be
   /// rolled back. The undo logs are kept, because the step may still throw.
   void decide(bool committed);
 
   std::span<const Made> made() const { return made_; }
   /// The undo log of a chunk; null if the plan has no speculative update of the chunk.
-  UndoLog* log(uint32_t chunk) { return log_of_[chunk]; }
+  UndoLog* log(ChunkIndex chunk) { return log_of_[chunk]; }
   /// Whether the chunk has a committed update. If so, empties its undo log, so that the next call
   /// returns false.
-  bool take_committed(uint32_t chunk);
+  bool take_committed(ChunkIndex chunk);
 
   uint32_t num_made() const { return static_cast<uint32_t>(made_.size()); }
   uint32_t num_rolled_back() const { return num_rolled_back_; }

@@ -63,7 +63,7 @@ ParameterId parameter_named(const Layout& layout, std::string_view name) {
   throw ConfigError(fmt::format("the model has no parameter '{}'", name));
 }
 
-Planes State::home_planes(uint32_t chunk) const {
+Planes State::home_planes(ChunkIndex chunk) const {
   Planes planes{.weight_dtype = layout_.weight_type(), .gradient_dtype = layout_.gradient_type()};
   for (size_t i = 0; i < state_planes(layout_.weight_type()).size(); ++i) {
     planes[i] = home_.plane(i, chunk);
@@ -76,7 +76,7 @@ void State::for_each_run(uint64_t first, uint64_t count, PlaneSet asked, bool ch
                          const Visit& visit) const {
   const uint64_t end = first + count;
   while (first < end) {
-    const auto chunk = static_cast<uint32_t>(first / layout_.chunk_elements());
+    const ChunkIndex chunk(first / layout_.chunk_elements());
     const uint64_t begin = chunk * layout_.chunk_elements();
     const uint64_t num = std::min(end, begin + layout_.chunk_elements()) - first;
     if (device_state_.has(chunk)) {

@@ -66,7 +66,7 @@ class State {
 
   /// The planes of a chunk in host memory; the gradient is null. REQUIRES: the chunk's state is in
   /// host memory.
-  Planes home_planes(uint32_t chunk) const;
+  Planes home_planes(ChunkIndex chunk) const;
   /// Sets all masters to their initial values (initial_values). The other planes are zero already.
   void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team);
   /// Read and write the fp32 masters of elements [first, first + masters.size()) of a parameter.

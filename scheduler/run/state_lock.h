@@ -11,6 +11,8 @@
 #include <mutex>
 #include <vector>
 
+#include "chunk/index.h"
+
 namespace ebb {
 
 class StateLock {
@@ -26,9 +28,9 @@ class StateLock {
 
   bool is_locked();
   /// Waits until an update may change the chunk.
-  void wait_for(uint32_t chunk);
+  void wait_for(ChunkIndex chunk);
   /// Whether wait_for() would return at once.
-  bool is_free(uint32_t chunk);
+  bool is_free(ChunkIndex chunk);
   /// Waits until the state is not locked.
   void wait_for_all();
 

@@ -39,12 +39,12 @@ bool StateLock::is_locked() {
   return is_locked_;
 }
 
-void StateLock::wait_for(uint32_t chunk) {
+void StateLock::wait_for(ChunkIndex chunk) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !is_locked_ || num_released_ >= parts_of_chunk_[chunk]; });
 }
 
-bool StateLock::is_free(uint32_t chunk) {
+bool StateLock::is_free(ChunkIndex chunk) {
   std::lock_guard lock(mutex_);
   return !is_locked_ || num_released_ >= parts_of_chunk_[chunk];
 }

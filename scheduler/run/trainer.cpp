@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "autograd/arena.h"
@@ -134,7 +135,7 @@ void Trainer::Impl::initialise_device(Kernels& kernels) {
   const Plan& plan = prepared_.initialise_plan;
   if (plan.ops.empty()) return;
   runner_.run(plan);
-  for (const uint32_t c : plan.chunks_that(&ChunkRecord::ends_on_device)) {
+  for (const ChunkIndex c : plan.chunks_that(&ChunkRecord::ends_on_device)) {
     const auto elements = static_cast<int64_t>(layout_.chunk_elements());
     kernels.submit(
         *compute_,
@@ -228,9 +229,10 @@ ExecutorStats Trainer::Impl::run_step(uint32_t count, double learning_rate,
       !device_state_.is_empty() && optimizer_.state_lock().is_locked();
   optimizer_.begin_step(learning_rate);
   try {
-    return runner_.run(
-        prepared_.trace, prepared_.plan,
-        [&] { run_micro_batches(count, true, loss_gradient_scale); }, reader_copies_from_device);
+    // Passed by reference: a std::function would allocate memory for a copy in every step.
+    const auto program = [&] { run_micro_batches(count, true, loss_gradient_scale); };
+    return runner_.run(prepared_.trace, prepared_.plan, std::cref(program),
+                       reader_copies_from_device);
   } catch (...) {
     condition_ = optimizer_.roll_back() ? Condition::Stopped : Condition::Lost;
     throw;

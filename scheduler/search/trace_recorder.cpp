@@ -102,8 +102,8 @@ void TraceRecorder::end_call() {
 }
 
 void TraceRecorder::observe_arena(ArenaEvent event, size_t offset, size_t bytes) {
-  const uint32_t next = static_cast<uint32_t>(trace_.calls.size());
-  const uint32_t now = next == 0 ? 0 : next - 1;
+  const CallIndex next(trace_.calls.size());
+  const CallIndex now(next == 0 ? 0 : next - 1);
   trace_.arena_bytes = std::max(trace_.arena_bytes, offset + bytes);
   if (trace_.arena_bytes > kMostActivationBytes) {
     throw ConfigError(fmt::format(

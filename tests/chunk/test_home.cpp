@@ -28,8 +28,9 @@ TEST(Home, StoresPlanesInGroups) {
   EXPECT_EQ(copied_bytes(layout, kPlanes, {}), 3 * kChunkElements * 4);
   const auto device = create_device({});
   const Home home(*device, layout, kPlanes, {});
-  EXPECT_EQ(home.plane(0, 2) - home.plane(0, 0), 2 * kChunkElements * 4);
-  EXPECT_EQ(home.plane(1, 2) - home.plane(1, 0), 2 * kChunkElements / 64 * 68);
+  EXPECT_EQ(home.plane(0, ChunkIndex(2)) - home.plane(0, ChunkIndex(0)), 2 * kChunkElements * 4);
+  EXPECT_EQ(home.plane(1, ChunkIndex(2)) - home.plane(1, ChunkIndex(0)),
+            2 * kChunkElements / 64 * 68);
 }
 
 }  // namespace

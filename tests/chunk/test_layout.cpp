@@ -39,8 +39,8 @@ TEST(Layout, CountsChunksOfEverySpace) {
   EXPECT_EQ(layout.num_chunks(Space::Gradients), 3u);
   EXPECT_EQ(layout.gradient_chunks_per_chunk(), 2u);
   EXPECT_EQ(layout.chunk_elements(), 65536u);
-  EXPECT_EQ(layout.chunk_elements(0), 65536u);
-  EXPECT_EQ(layout.chunk_elements(1), 128u);
+  EXPECT_EQ(layout.chunk_elements(ChunkIndex(0)), 65536u);
+  EXPECT_EQ(layout.chunk_elements(ChunkIndex(1)), 128u);
   EXPECT_EQ(layout.used_bytes({Space::Weights, 0}), kChunk);
   EXPECT_EQ(layout.used_bytes({Space::Weights, 1}), 256u);
   EXPECT_EQ(layout.used_bytes({Space::GradientSums, 1}), kChunk);
@@ -61,11 +61,11 @@ TEST(Layout, ParametersMaySpanChunks) {
   const ChunkRange range = layout.chunks(Space::Weights, layout.first_element(1), 150000);
   EXPECT_EQ(range.first, 0u);
   EXPECT_EQ(range.last, 4u);
-  ASSERT_EQ(layout.segments(0).size(), 2u);
-  EXPECT_EQ(layout.segments(0)[1].parameter, 1u);
-  EXPECT_EQ(layout.segments(0)[1].first_element, layout.first_element(1));
+  ASSERT_EQ(layout.segments(ChunkIndex(0)).size(), 2u);
+  EXPECT_EQ(layout.segments(ChunkIndex(0))[1].parameter, 1u);
+  EXPECT_EQ(layout.segments(ChunkIndex(0))[1].first_element, layout.first_element(1));
   uint64_t covered = 0;
-  for (uint32_t c = 0; c < layout.num_chunks(); ++c) {
+  for (ChunkIndex c{0}; c < layout.num_chunks(); ++c) {
     for (const Segment& segment : layout.segments(c)) {
       EXPECT_GE(segment.first_element, c * layout.chunk_elements());
       EXPECT_LE(segment.first_element + segment.num_elements, (c + 1) * layout.chunk_elements());
@@ -78,7 +78,7 @@ TEST(Layout, ParametersMaySpanChunks) {
 TEST(Layout, NoChunkHasOnlyPadding) {
   const Layout layout(infos({65536, 65536, 65536}), in_order(3), DType::BF16, DType::BF16, kChunk);
   ASSERT_EQ(layout.num_chunks(), 3u);
-  for (uint32_t c = 0; c < 3; ++c) {
+  for (ChunkIndex c{0}; c < 3; ++c) {
     ASSERT_EQ(layout.segments(c).size(), 1u);
     EXPECT_EQ(layout.segments(c)[0].parameter, c);
   }

@@ -42,7 +42,7 @@ class Writer {
                                      .bytes = static_cast<double>(up_to(rng_, 1000))}});
     trace_.uses.insert(trace_.uses.end(), uses.begin(), uses.end());
   }
-  uint32_t now() const { return static_cast<uint32_t>(trace_.calls.size() - 1); }
+  CallIndex now() const { return CallIndex(trace_.calls.size() - 1); }
   uint32_t allocate() {
     const size_t bytes = up_to(rng_, options_.max_activation_bytes);
     trace_.activations.push_back({arena_.allocate(bytes), bytes, now(), now()});
@@ -94,7 +94,7 @@ void Writer::sliced_loss() {
   if (!options_.training) return;
   const auto first = trace_.calls.size();
   for (int64_t i = n; i-- > 0;) call("gradient", Phase::Backward, {slice(i, true)});
-  trace_.activations.push_back({arena_.allocate(1), 1, static_cast<uint32_t>(first), now()});
+  trace_.activations.push_back({arena_.allocate(1), 1, CallIndex(first), now()});
   arena_.release(trace_.activations.back().offset, 1);
 }
 
@@ -102,7 +102,8 @@ void Writer::micro_batch(uint32_t index) {
   micro_batch_ = index;
   const Phase forward = options_.training ? Phase::Forward : Phase::Evaluate;
   // By layer: its activation, and the last call of the forward that reads it.
-  std::vector<uint32_t> kept, last_read;
+  std::vector<uint32_t> kept;
+  std::vector<CallIndex> last_read;
   for (size_t i = 0; i < layers_.size(); ++i) {
     call("layer", forward, uses(i, true, false));
     if (i > 0) last_read.push_back(now());
@@ -117,7 +118,7 @@ void Writer::micro_batch(uint32_t index) {
   if (!options_.training) return release(kept.back());
   last_read.push_back(now());
   for (size_t i = layers_.size(); i-- > 0;) {
-    const uint32_t next = now() + 1;
+    const CallIndex next(now() + 1);
     if (options_.idle && last_read[i] + 1 < next) {
       trace_.idle_intervals.push_back({kept[i], last_read[i], next});
     }

@@ -8,14 +8,14 @@ namespace {
 /// An operation of a plan with its waits, which name operations by their index in the original
 /// plan. A list of entries is easier to edit than a plan.
 struct Entry {
-  uint32_t number;
+  OpIndex number;
   Op op;
-  std::vector<uint32_t> waits;
+  std::vector<OpIndex> waits;
 };
 
 std::vector<Entry> entries_of(const Plan& plan) {
   std::vector<Entry> entries;
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
     const auto waits = plan.waits_of(plan.ops[i]);
     entries.push_back({i, plan.ops[i], {waits.begin(), waits.end()}});
   }
@@ -26,15 +26,15 @@ Plan plan_of(const Plan& original, const std::vector<Entry>& entries) {
   Plan plan = original;
   plan.ops.clear();
   plan.waits.clear();
-  std::vector<uint32_t> index(original.ops.size() + 1, kNone);
+  std::vector<OpIndex> index(original.ops.size() + 1, kNone);
   for (const Entry& entry : entries) {
     Op op = entry.op;
     op.first_wait = static_cast<uint32_t>(plan.waits.size());
-    for (uint32_t w : entry.waits) {
+    for (const OpIndex w : entry.waits) {
       if (index[w] != kNone) plan.waits.push_back(index[w]);
     }
     op.num_waits = static_cast<uint32_t>(plan.waits.size()) - op.first_wait;
-    index[entry.number] = static_cast<uint32_t>(plan.ops.size());
+    index[entry.number] = OpIndex(plan.ops.size());
     plan.ops.push_back(op);
   }
   return plan;
@@ -42,16 +42,16 @@ Plan plan_of(const Plan& original, const std::vector<Entry>& entries) {
 
 }  // namespace
 
-std::optional<uint32_t> find_op(const Plan& plan, const OpTest& test, uint32_t from) {
-  for (uint32_t i = from; i < plan.ops.size(); ++i) {
+std::optional<OpIndex> find_op(const Plan& plan, const OpTest& test, uint32_t from) {
+  for (OpIndex i{from}; i < plan.ops.size(); ++i) {
     if (test(plan.ops[i])) return i;
   }
   return std::nullopt;
 }
 
-Plan without_op(const Plan& plan, uint32_t op) {
+Plan without_op(const Plan& plan, OpIndex op) {
   std::vector<Entry> entries = entries_of(plan);
-  const std::vector<uint32_t> inherited = entries[op].waits;
+  const std::vector<OpIndex> inherited = entries[op].waits;
   entries.erase(entries.begin() + op);
   for (Entry& entry : entries) {
     if (std::erase(entry.waits, op) == 0) continue;
@@ -60,13 +60,13 @@ Plan without_op(const Plan& plan, uint32_t op) {
   return plan_of(plan, entries);
 }
 
-Plan without_wait(const Plan& plan, uint32_t op, uint32_t wait) {
+Plan without_wait(const Plan& plan, OpIndex op, OpIndex wait) {
   std::vector<Entry> entries = entries_of(plan);
   std::erase(entries[op].waits, wait);
   return plan_of(plan, entries);
 }
 
-Plan with_op_before(const Plan& plan, uint32_t op, uint32_t before) {
+Plan with_op_before(const Plan& plan, OpIndex op, OpIndex before) {
   std::vector<Entry> entries = entries_of(plan);
   const Entry moved = entries[op];
   entries.erase(entries.begin() + op);
@@ -74,10 +74,10 @@ Plan with_op_before(const Plan& plan, uint32_t op, uint32_t before) {
   return plan_of(plan, entries);
 }
 
-Plan with_op_twice(const Plan& plan, uint32_t op) {
+Plan with_op_twice(const Plan& plan, OpIndex op) {
   std::vector<Entry> entries = entries_of(plan);
   Entry again = entries[op];
-  again.number = static_cast<uint32_t>(plan.ops.size());
+  again.number = OpIndex(plan.ops.size());
   entries.insert(entries.begin() + op + 1, again);
   return plan_of(plan, entries);
 }

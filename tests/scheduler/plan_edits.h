@@ -11,16 +11,16 @@ namespace ebb::test {
 
 using OpTest = std::function<bool(const Op&)>;
 /// The index of the first operation from `from` on that passes the test; nullopt: none does.
-std::optional<uint32_t> find_op(const Plan& plan, const OpTest& test, uint32_t from = 0);
+std::optional<OpIndex> find_op(const Plan& plan, const OpTest& test, uint32_t from = 0);
 
 /// Removes an operation. Operations that waited for it wait for what it waited for.
-Plan without_op(const Plan& plan, uint32_t op);
+Plan without_op(const Plan& plan, OpIndex op);
 /// Removes one wait of an operation.
-Plan without_wait(const Plan& plan, uint32_t op, uint32_t wait);
+Plan without_wait(const Plan& plan, OpIndex op, OpIndex wait);
 /// Moves an operation before another one. Waits for operations that are not before it any more are
 /// removed.
-Plan with_op_before(const Plan& plan, uint32_t op, uint32_t before);
+Plan with_op_before(const Plan& plan, OpIndex op, OpIndex before);
 /// Repeats an operation directly after itself.
-Plan with_op_twice(const Plan& plan, uint32_t op);
+Plan with_op_twice(const Plan& plan, OpIndex op);
 
 }  // namespace ebb::test

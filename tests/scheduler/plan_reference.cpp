@@ -11,10 +11,10 @@
 namespace ebb::test {
 namespace {
 
-std::span<const uint32_t> begins_of(const ChunkTrace& chunk_trace, const ChunkTraceItem& item) {
+std::span<const FlatIndex> begins_of(const ChunkTrace& chunk_trace, const ChunkTraceItem& item) {
   return chunk_trace.chunks_of(item, ArenaChunkEvent::Begin);
 }
-std::span<const uint32_t> wakes_of(const ChunkTrace& chunk_trace, const ChunkTraceItem& item) {
+std::span<const FlatIndex> wakes_of(const ChunkTrace& chunk_trace, const ChunkTraceItem& item) {
   return chunk_trace.chunks_of(item, ArenaChunkEvent::Needed);
 }
 

@@ -41,7 +41,7 @@ TEST(ChunkTrace, RoundsAChunkAfterItsLastContribution) {
             (Uses{{{Space::GradientSums, 2}, Touch::Update},
                   {{Space::GradientSums, 3}, Touch::Update},
                   {{Space::Gradients, 1}, Touch::Create}}));
-  EXPECT_EQ(round_order(c.trace, c.layout), (std::vector<uint32_t>{1, 0}));
+  EXPECT_EQ(round_order(c.trace, c.layout), (std::vector{ChunkIndex(1), ChunkIndex(0)}));
 }
 
 TEST(ChunkTrace, LaterContributionsAreAdded) {
@@ -79,7 +79,7 @@ TEST(ChunkTrace, AUseOfSomeRowsNeedsOnlyTheirChunks) {
   std::vector<uint32_t> gradient_items;
   for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
     const ChunkTraceItem& item = chunk_trace.items[i];
-    if (item.call == UINT32_MAX || c.trace.calls[item.call].name != "gradient") continue;
+    if (item.call == kNone || c.trace.calls[item.call].name != "gradient") continue;
     gradient_items.push_back(i);
   }
   ASSERT_EQ(gradient_items.size(), 3u);
@@ -105,7 +105,8 @@ TEST(ChunkTrace, AChunkOfTwoSlicesIsRoundedAfterBoth) {
   c.trace.uses[0].rows = {half, half};
   c.trace.uses[1].rows = {0, half};
   Layout layout({{.name = "p", .shape = {2 * half, 1}}}, {0}, DType::BF16, DType::BF16, 128 << 10);
-  EXPECT_EQ(round_order(c.trace, layout), (std::vector<uint32_t>{2, 0, 1}));
+  EXPECT_EQ(round_order(c.trace, layout),
+            (std::vector{ChunkIndex(2), ChunkIndex(0), ChunkIndex(1)}));
   const ChunkTrace chunk_trace = make_chunk_trace(c.trace, layout, true);
   EXPECT_EQ(chunk_trace.items[1].rounded_chunk, 2u);
 }
@@ -130,8 +131,8 @@ TEST(ChunkTrace, DeviceUpdatesFollowTheRoundingOrTheLastItem) {
       EXPECT_EQ(item.rounded_chunk, plain.items[i].rounded_chunk);
       EXPECT_EQ(uses(chunk_trace, item), uses(plain, plain.items[i]));
     }
-    const uint32_t weights = chunk_trace.flat_index({Space::Weights, 1});
-    const uint32_t last_need = chunk_trace.needs_of_chunk[chunk_trace.first_need[weights + 1] - 1];
+    const FlatIndex weights = chunk_trace.flat_index({Space::Weights, 1});
+    const NeedIndex last_need = chunk_trace.needs_of_chunk[chunk_trace.first_need[weights + 1] - 1];
     EXPECT_EQ(chunk_trace.needs[last_need].item, at);
   }
 }
@@ -155,18 +156,25 @@ TEST(ChunkTrace, ACallNamesAChunkOnce) {
   }
 }
 
+ActivationSpan span(size_t offset, size_t bytes, int first_call, int last_call) {
+  return {offset, bytes, CallIndex(first_call), CallIndex(last_call)};
+}
+IdleInterval idle(uint32_t span, int last_before, int first_after) {
+  return {span, CallIndex(last_before), CallIndex(first_after)};
+}
+
 TEST(ChunkTrace, ArenaChunksAreAllocatedAsLongAsTheirSpans) {
   Case c = test::make_case_from_text("r0 r0 r0 r0 r0 r0", 1, 100, 6);
   const size_t chunk = c.layout.chunk_bytes();
   c.trace.arena_bytes = 2 * chunk;
-  c.trace.activations = {{0, 256, 0, 0},
-                         {256, 256, 1, 2},          // no gap: the same chunk stays allocated
-                         {chunk - 256, 512, 2, 3},  // lies in two chunks
-                         {0, 256, 5, 5}};
+  c.trace.activations = {span(0, 256, 0, 0),
+                         span(256, 256, 1, 2),          // no gap: the same chunk stays allocated
+                         span(chunk - 256, 512, 2, 3),  // lies in two chunks
+                         span(0, 256, 5, 5)};
   const auto lives = [](const ChunkTrace& chunk_trace, const ChunkTraceItem& item) {
     std::string text;
     for (int e = 0; e < kNumArenaChunkEvents; ++e) {
-      for (uint32_t chunk : chunk_trace.chunks_of(item, static_cast<ArenaChunkEvent>(e))) {
+      for (const FlatIndex chunk : chunk_trace.chunks_of(item, static_cast<ArenaChunkEvent>(e))) {
         text += "+zw-"[e] + std::to_string(chunk_trace.chunk_id(chunk).index);
       }
     }
@@ -179,8 +187,8 @@ TEST(ChunkTrace, ArenaChunksAreAllocatedAsLongAsTheirSpans) {
   };
   expect_lives({"+0", "", "+1", "-0-1", "", "+0-0"});
   // A chunk is idle while all activations in it are idle.
-  c.trace.activations = {{0, 256, 0, 5}, {256, 256, 1, 2}, {chunk, 256, 0, 5}};
-  c.trace.idle_intervals = {{0, 0, 5}, {2, 1, 3}, {2, 3, 5}};
+  c.trace.activations = {span(0, 256, 0, 5), span(256, 256, 1, 2), span(chunk, 256, 0, 5)};
+  c.trace.idle_intervals = {idle(0, 0, 5), idle(2, 1, 3), idle(2, 3, 5)};
   expect_lives({"+0+1", "z1", "z0", "z1w1", "", "w0w1-0-1"});
 }
 
@@ -214,8 +222,8 @@ TEST(ChunkTrace, PeakCountsChunksFromTheirFirstItemToTheirLast) {
   Case c = test::make_case_from_text("r0 r1 r2 r0", 3, 65536, 4);
   EXPECT_EQ(peak_of_chunks(make_chunk_trace(c.trace, c.layout, false)), 2u);
   c.trace.arena_bytes = 2 * c.layout.chunk_bytes();
-  c.trace.activations = {{0, 256, 1, 3}, {c.layout.chunk_bytes(), 256, 2, 2}};
-  c.trace.idle_intervals = {{0, 1, 3}};  // an idle chunk counts
+  c.trace.activations = {span(0, 256, 1, 3), span(c.layout.chunk_bytes(), 256, 2, 2)};
+  c.trace.idle_intervals = {idle(0, 1, 3)};  // an idle chunk counts
   EXPECT_EQ(peak_of_chunks(make_chunk_trace(c.trace, c.layout, false)), 4u);
   EXPECT_EQ(peak_of_chunks(ChunkTrace{}), 0u);
 }
@@ -251,8 +259,7 @@ TEST(FreedBlocks, AreOrderedByTimeAndThenByNumber) {
   std::set<Freed> expected;
   for (uint32_t order = 1; order < 300; ++order) {
     for (uint32_t num = random() % 9; num > 0; --num) {
-      const Freed one{order + static_cast<uint32_t>(random() % 20),
-                      static_cast<uint32_t>(random() % 200)};
+      const Freed one{order + static_cast<uint32_t>(random() % 20), BlockIndex(random() % 200)};
       if (expected.insert(one).second) freed.add(one);
     }
     for (uint32_t num = random() % 9; num > 0 && !expected.empty(); --num) {
@@ -283,7 +290,7 @@ TEST(FreedBlocks, AreOrderedByTimeAndThenByNumber) {
 TEST(ChunkTrace, FlatIndicesCountTheChunksOfAllSpaces) {
   const Case c = test::make_any_case(3);
   const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
-  for (uint32_t i = 0; i < chunk_trace.num_flat(); ++i) {
+  for (FlatIndex i{0}; i < chunk_trace.num_flat(); ++i) {
     EXPECT_EQ(chunk_trace.flat_index(chunk_trace.chunk_id(i)), i);
   }
 }

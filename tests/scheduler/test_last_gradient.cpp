@@ -11,7 +11,7 @@ namespace {
 /// Two stores, and a norm that waits for the second.
 Plan plan_with_norm() {
   Plan plan;
-  plan.waits = {1};
+  plan.waits = {OpIndex(1)};
   plan.ops = {
       {.kind = OpKind::Move, .stream = StreamKind::Store},
       {.kind = OpKind::Move, .stream = StreamKind::Store},
@@ -27,12 +27,12 @@ TEST(LastGradient, IsStoredWhenTheEventOfTheNormIsDone) {
   LastGradient last;
   last.begin(plan_with_norm());
   EXPECT_FALSE(last.has_all_norms());
-  last.submitted(0, *first);
+  last.submitted(OpIndex(0), *first);
   EXPECT_FALSE(last.has_all_norms()) << "only another gradient is in host memory";
   std::promise<void> gate;
   stream->submit({}, [&] { gate.get_future().wait(); });
   stream->record(*second);
-  last.submitted(1, *second);
+  last.submitted(OpIndex(1), *second);
   EXPECT_FALSE(last.has_all_norms()) << "its store has not ended";
   gate.set_value();
   second->synchronize();
@@ -45,12 +45,12 @@ TEST(LastGradient, IsResetWhenAStepBegins) {
   event->signal();
   LastGradient last;
   last.begin(plan_with_norm());
-  last.submitted(1, *event);
+  last.submitted(OpIndex(1), *event);
   EXPECT_TRUE(last.has_all_norms());
   last.begin(plan_with_norm());
   EXPECT_FALSE(last.has_all_norms()) << "the finished event belongs to the previous step";
   last.begin({});
-  last.submitted(1, *event);
+  last.submitted(OpIndex(1), *event);
   EXPECT_FALSE(last.has_all_norms()) << "the plan has no norm";
 }
 

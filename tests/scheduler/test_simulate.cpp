@@ -249,6 +249,7 @@ std::vector<OpTime> times_without_sharing(const Plan& plan, const Trace& trace,
     if (copies) start_s = std::max(start_s, free_s[static_cast<int>(op.stream)]);
     Plan alone;
     alone.ops = {op};
+    alone.chunks = plan.chunks;
     alone.ops[0].first_wait = alone.ops[0].num_waits = 0;
     const double seconds = simulate(alone, trace, layout, machine).seconds;
     times[i] = {start_s, start_s + seconds};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "chunk/index_format.h"
 #include "scheduler/plan/validate.h"
 #include "tests/scheduler/plan_cases.h"
 #include "tests/scheduler/plan_edits.h"
@@ -44,12 +45,12 @@ class Damage : public testing::TestWithParam<bool> {
     EXPECT_TRUE(found) << '"' << text << "\" is not among " << messages.size() << ":\n"
                        << fmt::format("{}", fmt::join(messages, "\n"));
   }
-  uint32_t first(const test::OpTest& test, uint32_t from = 0) const {
+  OpIndex first(const test::OpTest& test, uint32_t from = 0) const {
     const auto op = find_op(planned_.plan, test, from);
     EXPECT_TRUE(op);
-    return op.value_or(0);
+    return op.value_or(OpIndex(0));
   }
-  Plan with(uint32_t op, const std::function<void(Op&)>& change) const {
+  Plan with(OpIndex op, const std::function<void(Op&)>& change) const {
     Plan plan = planned_.plan;
     change(plan.ops[op]);
     return plan;
@@ -64,8 +65,8 @@ TEST_P(Damage, EveryMissingWaitIsFound) {
   int num_needed = 0, num_implied = 0;
   const Plan& plan = planned_.plan;
   const auto all = test::reachability(plan);
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
-    for (uint32_t w : plan.waits_of(plan.ops[i])) {
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
+    for (const OpIndex w : plan.waits_of(plan.ops[i])) {
       const Plan damaged = test::without_wait(plan, i, w);
       const auto left = test::reachability(damaged);
       if (!left[i][w]) {
@@ -83,7 +84,7 @@ TEST_P(Damage, EveryMissingWaitIsFound) {
 
 TEST_P(Damage, ALostOperation) {
   const Plan& plan = planned_.plan;
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
     EXPECT_FALSE(is_good(test::without_op(plan, i))) << "without op " << i << ":\n"
                                                      << to_string(plan, case_.trace);
   }
@@ -91,31 +92,32 @@ TEST_P(Damage, ALostOperation) {
 
 TEST_P(Damage, ARepeatedOperation) {
   const Plan& plan = planned_.plan;
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
     EXPECT_FALSE(is_good(test::with_op_twice(plan, i))) << "op " << i << " twice";
   }
 }
 
 TEST_P(Damage, ABlockAssignedTwice) {
-  const uint32_t a = first(is_assignment);
-  const uint32_t b = first(is_assignment, a + 1);
+  const OpIndex a = first(is_assignment);
+  const OpIndex b = first(is_assignment, a + 1);
   expect_found(with(b, [&](Op& op) { op.block = planned_.plan.ops[a].block; }), "gets block");
 }
 
 TEST_P(Damage, ABlockBeyondTheBudget) {
-  expect_found(with(first(is_assignment), [&](Op& op) { op.block = planned_.options.num_blocks; }),
+  expect_found(with(first(is_assignment),
+                    [&](Op& op) { op.block = BlockIndex(planned_.options.num_blocks); }),
                fmt::format("gets block {0} of {0}", planned_.options.num_blocks));
 }
 
 TEST_P(Damage, EveryWrongBlockOfADrop) {
-  for (uint32_t i = 0; i < planned_.plan.ops.size(); ++i) {
+  for (OpIndex i{0}; i < planned_.plan.ops.size(); ++i) {
     if (planned_.plan.ops[i].kind != OpKind::Drop) continue;
-    EXPECT_FALSE(is_good(with(i, [](Op& op) { op.block ^= 1; })));
+    EXPECT_FALSE(is_good(with(i, [](Op& op) { op.block = BlockIndex(op.block ^ 1); })));
   }
 }
 
 TEST_P(Damage, ALoadThatCopiesNothing) {
-  for (uint32_t i = 0; i < planned_.plan.ops.size(); ++i) {
+  for (OpIndex i{0}; i < planned_.plan.ops.size(); ++i) {
     if (!is_load(planned_.plan.ops[i])) continue;
     expect_found(with(i, [](Op& op) { op.from = Tier::None; }),
                  "does not hold what was written last");
@@ -132,7 +134,7 @@ TEST_P(Damage, AMoveThatDoesNotExist) {
 }
 
 TEST_P(Damage, ALoadOfAChunkThatWasNeverStored) {
-  const uint32_t sums = first([](const Op& op) {
+  const OpIndex sums = first([](const Op& op) {
     return op.kind == OpKind::Move && op.from == Tier::None &&
            op.chunk.space == Space::GradientSums;
   });
@@ -140,18 +142,18 @@ TEST_P(Damage, ALoadOfAChunkThatWasNeverStored) {
 }
 
 TEST_P(Damage, RoundingBeforeTheLastContribution) {
-  const uint32_t finish = first(is_kind(OpKind::Round));
+  const OpIndex finish = first(is_kind(OpKind::Round));
   uint32_t run = finish;
   while (planned_.plan.ops[run].kind != OpKind::Call) --run;
-  expect_found(test::with_op_before(planned_.plan, finish, run), "contributions");
+  expect_found(test::with_op_before(planned_.plan, finish, OpIndex(run)), "contributions");
 }
 
 TEST_P(Damage, AStoreAndTheLoadThatReusesItsBlock) {
   const Plan& plan = planned_.plan;
   int num_tried = 0;
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
     if (plan.ops[i].kind != OpKind::Drop) continue;
-    for (uint32_t w : plan.waits_of(plan.ops[i])) {
+    for (const OpIndex w : plan.waits_of(plan.ops[i])) {
       if (!is_store(plan.ops[w])) continue;
       ++num_tried;
       EXPECT_FALSE(is_good(test::with_op_before(plan, i, w)))
@@ -162,7 +164,7 @@ TEST_P(Damage, AStoreAndTheLoadThatReusesItsBlock) {
 }
 
 TEST_P(Damage, WeightsAreNotStored) {
-  const uint32_t store = first(is_store);
+  const OpIndex store = first(is_store);
   expect_found(with(store,
                     [](Op& op) {
                       op.chunk = {Space::Weights, 0};
@@ -171,8 +173,10 @@ TEST_P(Damage, WeightsAreNotStored) {
 }
 
 TEST_P(Damage, TheWrongGradientBuffer) {
-  const uint32_t update = first(is_kind(OpKind::Update));
-  expect_found(with(update, [](Op& op) { op.gradient_buffer ^= 1; }), "does not hold the gradient");
+  const OpIndex update = first(is_kind(OpKind::Update));
+  expect_found(
+      with(update, [](Op& op) { op.gradient_buffer = BufferIndex(op.gradient_buffer ^ 1); }),
+      "does not hold the gradient");
   expect_found(with(update, [](Op& op) { op.gradient_buffer = kNone; }), "gradient buffer");
 }
 
@@ -180,25 +184,25 @@ TEST_P(Damage, AGradientOverAnother) {
   const auto is_gradient = [](const Op& op) {
     return is_store(op) && op.chunk.space == Space::Gradients;
   };
-  const uint32_t a = first(is_gradient);
-  const uint32_t b = first(is_gradient, a + 1);
+  const OpIndex a = first(is_gradient);
+  const OpIndex b = first(is_gradient, a + 1);
   expect_found(with(b, [&](Op& op) { op.gradient_buffer = planned_.plan.ops[a].gradient_buffer; }),
                "does not hold the gradient");
 }
 
 TEST_P(Damage, CallsOutOfOrder) {
-  const uint32_t a = first(is_kind(OpKind::Call));
-  const uint32_t b = first(is_kind(OpKind::Call), a + 1);
+  const OpIndex a = first(is_kind(OpKind::Call));
+  const OpIndex b = first(is_kind(OpKind::Call), a + 1);
   Plan plan = planned_.plan;
   std::swap(plan.ops[a].call, plan.ops[b].call);
   expect_found(plan, "runs call 1, the next is 0");
 }
 
 TEST_P(Damage, ANormTooEarly) {
-  const uint32_t norm = first(is_kind(OpKind::Norm));
+  const OpIndex norm = first(is_kind(OpKind::Norm));
   uint32_t store = norm;
   while (!is_store(planned_.plan.ops[store])) --store;
-  expect_found(test::with_op_before(planned_.plan, norm, store), "comes after the norm");
+  expect_found(test::with_op_before(planned_.plan, norm, OpIndex(store)), "comes after the norm");
 }
 
 TEST_P(Damage, WrongCounts) {
@@ -214,8 +218,8 @@ TEST_P(Damage, WrongCounts) {
 }
 
 TEST_P(Damage, TheWrongStream) {
-  for (uint32_t i = 0; i < planned_.plan.ops.size(); i += 7) {
-    EXPECT_FALSE(is_good(with(i, [](Op& op) {
+  for (size_t i = 0; i < planned_.plan.ops.size(); i += 7) {
+    EXPECT_FALSE(is_good(with(OpIndex(i), [](Op& op) {
       op.stream = static_cast<StreamKind>((static_cast<int>(op.stream) + 1) % kNumStreamKinds);
     })));
   }
@@ -224,7 +228,7 @@ TEST_P(Damage, TheWrongStream) {
 TEST_P(Damage, AWaitForALaterOperation) {
   Plan plan = planned_.plan;
   ASSERT_FALSE(plan.waits.empty());
-  plan.waits[0] = static_cast<uint32_t>(plan.ops.size()) - 1;
+  plan.waits[0] = OpIndex(plan.ops.size() - 1);
   expect_found(plan, "does not come before it");
 }
 
@@ -238,7 +242,7 @@ TEST_P(Damage, AnEvaluationThatUpdates) {
 }
 
 TEST_P(Damage, MessagesNameOperationChunkAndBlock) {
-  const uint32_t load = first(is_load);
+  const OpIndex load = first(is_load);
   const Op& op = planned_.plan.ops[load];
   const auto messages = find_problems(with(load, [](Op& o) {
     o.from = Tier::None;
@@ -280,9 +284,9 @@ TEST(Validate, ALoadThatDoesNotWaitForADeferredUpdateIsFound) {
   const Plan& plan = deferring.planned.plan;
   ASSERT_EQ(deferring.first_fault(plan), "");
   uint32_t num_damaged = 0;
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
     if (!is_load(plan.ops[i]) || plan.ops[i].chunk.space != Space::Weights) continue;
-    const Plan damaged = test::without_wait(plan, i, plan.ops[i].chunk.index);
+    const Plan damaged = test::without_wait(plan, i, OpIndex(plan.ops[i].chunk.index));
     if (test::reachability(damaged)[i][plan.ops[i].chunk.index]) continue;
     ++num_damaged;
     EXPECT_NE(deferring.first_fault(damaged).find("does not wait for op"), std::string::npos);
@@ -296,15 +300,15 @@ TEST(Validate, ALoadBeforeADeferredUpdateIsFound) {
   const auto load =
       find_op(plan, [](const Op& op) { return is_load(op) && op.chunk.space == Space::Weights; });
   ASSERT_TRUE(load);
-  const Plan damaged = test::with_op_before(plan, *load, plan.ops[*load].chunk.index);
+  const Plan damaged = test::with_op_before(plan, *load, OpIndex(plan.ops[*load].chunk.index));
   EXPECT_NE(deferring.first_fault(damaged).find("out of date"), std::string::npos);
 }
 
 TEST(Validate, ADeferredUpdateThatIsLostOrMadeTwiceIsFound) {
   const Deferring deferring;
   const Plan& plan = deferring.planned.plan;
-  EXPECT_NE(deferring.first_fault(test::without_op(plan, 1)), "");
-  EXPECT_NE(deferring.first_fault(test::with_op_twice(plan, 1)), "");
+  EXPECT_NE(deferring.first_fault(test::without_op(plan, OpIndex(1))), "");
+  EXPECT_NE(deferring.first_fault(test::with_op_twice(plan, OpIndex(1))), "");
   Plan unannounced = plan;
   unannounced.chunks.back().update = UpdateTime::AfterNorm;
   EXPECT_NE(deferring.first_fault(unannounced), "");
@@ -331,10 +335,10 @@ struct Holding {
     return messages.empty() ? "" : messages[0];
   }
   /// The last load of the first resident chunk.
-  uint32_t reload() const {
+  OpIndex reload() const {
     const Plan& plan = planned.plan;
-    uint32_t last = kNone;
-    for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    OpIndex last = kNone;
+    for (OpIndex i{0}; i < plan.ops.size(); ++i) {
       if (is_load(plan.ops[i]) &&
           plan.ops[i].chunk == ChunkId{Space::Weights, plan.chunks_by(&ChunkRecord::last_block)[0]}) {
         last = i;
@@ -355,9 +359,9 @@ TEST(Validate, ResidentWeightsThatAreNotLoadedAgainAreFound) {
 TEST(Validate, ResidentWeightsThatAreLoadedBeforeTheirUpdateAreFound) {
   const Holding holding;
   const Plan& plan = holding.planned.plan;
-  const uint32_t reload = holding.reload();
+  const OpIndex reload = holding.reload();
   uint32_t num_updates = 0;
-  for (const uint32_t w : plan.waits_of(plan.ops[reload])) {
+  for (const OpIndex w : plan.waits_of(plan.ops[reload])) {
     if (plan.ops[w].kind != OpKind::Update) continue;
     ++num_updates;
     const std::string fault = holding.first_fault(test::without_wait(plan, reload, w));
@@ -378,7 +382,7 @@ TEST(Validate, DifferentResidentWeightsAtTheStartAndTheEndAreFound) {
   EXPECT_NE(holding.first_fault(forgotten).find("but does not end with it"), std::string::npos)
       << holding.first_fault(forgotten);
   Plan elsewhere = holding.planned.plan;
-  const std::vector<uint32_t> resident = elsewhere.chunks_by(&ChunkRecord::first_block);
+  const std::vector<ChunkIndex> resident = elsewhere.chunks_by(&ChunkRecord::first_block);
   elsewhere.chunks[resident[0]].first_block = elsewhere.chunks[resident[1]].first_block;
   EXPECT_NE(holding.first_fault(elsewhere), "");
 }
@@ -394,7 +398,7 @@ struct OnDevice {
     const auto messages = validate(plan, c.trace, c.layout, planned.options);
     return messages.empty() ? "" : messages[0];
   }
-  uint32_t find(OpKind kind) const {
+  OpIndex find(OpKind kind) const {
     return *find_op(planned.plan, [&](const Op& op) {
       return op.kind == kind && (kind != OpKind::Update || op.stream == StreamKind::Compute);
     });
@@ -423,12 +427,12 @@ TEST(Validate, DamageToDeviceUpdatesIsFound) {
   for (const bool clipped : {false, true}) {
     const OnDevice on_device(clipped);
     const Plan& plan = on_device.planned.plan;
-    const std::vector<uint32_t> on_it = plan.chunks_that(&ChunkRecord::is_on_device);
+    const std::vector<ChunkIndex> on_it = plan.chunks_that(&ChunkRecord::is_on_device);
     ASSERT_EQ(on_it.size(), 2u);
     ASSERT_EQ(on_device.first_fault(plan), "");
-    const uint32_t update = on_device.find(OpKind::Update);
-    const uint32_t partials = on_device.find(OpKind::StorePartialNorms);
-    const uint32_t finish = plan.waits_of(plan.ops[partials])[0];
+    const OpIndex update = on_device.find(OpKind::Update);
+    const OpIndex partials = on_device.find(OpKind::StorePartialNorms);
+    const OpIndex finish = plan.waits_of(plan.ops[partials])[0];
     EXPECT_NE(on_device.first_fault(test::without_op(plan, update)), "");
     EXPECT_NE(on_device.first_fault(test::without_op(plan, partials)), "");
     EXPECT_NE(on_device.first_fault(test::with_op_twice(plan, update)), "");
@@ -446,7 +450,7 @@ TEST(Validate, DamageToDeviceUpdatesIsFound) {
 TEST(Validate, ADeviceUpdateBeforeTheNormIsFound) {
   const OnDevice on_device(true);
   const Plan& plan = on_device.planned.plan;
-  const uint32_t update = on_device.find(OpKind::Update), norm = on_device.find(OpKind::Norm);
+  const OpIndex update = on_device.find(OpKind::Update), norm = on_device.find(OpKind::Norm);
   EXPECT_NE(on_device.first_fault(test::without_wait(plan, update, norm)).find("makes the norm"),
             std::string::npos);
   EXPECT_NE(on_device.first_fault(test::with_op_before(plan, update, norm)), "");
@@ -463,8 +467,8 @@ TEST(Validate, MissingWaitsAreFoundInManyPlans) {
     const Planned planned = test::plan_case(c, test::smallest_blocks(c) + seed % 3, seed % 2 == 0,
                                             seed % 4 < 2, 2, seed % 5 == 0 ? 1 : 0);
     const Plan& plan = planned.plan;
-    for (uint32_t i = 0; i < plan.ops.size(); ++i) {
-      for (uint32_t w : plan.waits_of(plan.ops[i])) {
+    for (OpIndex i{0}; i < plan.ops.size(); ++i) {
+      for (const OpIndex w : plan.waits_of(plan.ops[i])) {
         const Plan damaged = test::without_wait(plan, i, w);
         if (test::reachability(damaged)[i][w]) continue;
         EXPECT_FALSE(validate(damaged, c.trace, c.layout, planned.options).empty())

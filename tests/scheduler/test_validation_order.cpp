@@ -10,6 +10,10 @@
 namespace ebb {
 namespace {
 
+bool before(const Plan& plan, int a, int b) {
+  return validation::Order(plan).before(OpIndex(a), OpIndex(b));
+}
+
 TEST(ValidationOrder, UpdatesRunInStreamOrder) {
   const Op update{.kind = OpKind::Update, .stream = StreamKind::Update};
   const Op norm{.kind = OpKind::Norm, .stream = StreamKind::Update};
@@ -17,13 +21,12 @@ TEST(ValidationOrder, UpdatesRunInStreamOrder) {
   plan.ops = {update, update, norm, update};
   plan.ops.push_back(
       {.kind = OpKind::StorePartialNorms, .stream = StreamKind::Store, .num_waits = 1});
-  plan.waits = {1};
-  const validation::Order order(plan);
-  for (const uint32_t earlier : {0, 1, 2}) EXPECT_TRUE(order.before(earlier, 3)) << earlier;
-  EXPECT_TRUE(order.before(0, 1));
-  EXPECT_FALSE(order.before(1, 0));
-  EXPECT_TRUE(order.before(0, 4)) << "the store waits for update 1, which comes after update 0";
-  EXPECT_FALSE(order.before(2, 4)) << "the store does not wait for the norm";
+  plan.waits = {OpIndex(1)};
+  for (const int earlier : {0, 1, 2}) EXPECT_TRUE(before(plan, earlier, 3)) << earlier;
+  EXPECT_TRUE(before(plan, 0, 1));
+  EXPECT_FALSE(before(plan, 1, 0));
+  EXPECT_TRUE(before(plan, 0, 4)) << "the store waits for update 1, which comes after update 0";
+  EXPECT_FALSE(before(plan, 2, 4)) << "the store does not wait for the norm";
 }
 
 Op drop(StreamKind stream) { return {.kind = OpKind::Drop, .stream = stream}; }
@@ -38,12 +41,12 @@ Op store() {
 }
 
 /// A plan from operations, each with the indices of those that it waits for.
-Plan plan_of(const std::vector<std::pair<Op, std::vector<uint32_t>>>& ops) {
+Plan plan_of(const std::vector<std::pair<Op, std::vector<int>>>& ops) {
   Plan plan;
   for (auto [op, waits] : ops) {
     op.first_wait = static_cast<uint32_t>(plan.waits.size());
     op.num_waits = static_cast<uint32_t>(waits.size());
-    plan.waits.insert(plan.waits.end(), waits.begin(), waits.end());
+    for (const int w : waits) plan.waits.push_back(OpIndex(w));
     plan.ops.push_back(op);
   }
   return plan;
@@ -63,18 +66,17 @@ TEST(ValidationOrder, ADropWithAWaitMakesItsStreamWait) {
                              {{.kind = OpKind::Norm, .stream = StreamKind::Update}, {}}});
   const validation::Order order(plan);
   EXPECT_TRUE(order.messages().empty());
-  for (const uint32_t later : {2, 3, 4, 5, 6, 7}) EXPECT_TRUE(order.before(1, later)) << later;
-  EXPECT_FALSE(order.before(1, 8)) << "the update stream has not waited";
-  EXPECT_TRUE(order.before(2, 3) && order.before(3, 4) && order.before(5, 6));
+  for (const int later : {2, 3, 4, 5, 6, 7}) EXPECT_TRUE(before(plan, 1, later)) << later;
+  EXPECT_FALSE(before(plan, 1, 8)) << "the update stream has not waited";
+  EXPECT_TRUE(before(plan, 2, 3) && before(plan, 3, 4) && before(plan, 5, 6));
 }
 
 /// A drop without waits does not wait for the operations of its own stream.
 TEST(ValidationOrder, ADropWithoutWaitsDoesNotWaitForItsStream) {
   const Plan plan =
       plan_of({{run(), {}}, {drop(StreamKind::Compute), {}}, {allocate(), {}}, {run(), {}}});
-  const validation::Order order(plan);
-  EXPECT_FALSE(order.before(0, 1) || order.before(0, 2));
-  EXPECT_TRUE(order.before(0, 3));
+  EXPECT_FALSE(before(plan, 0, 1) || before(plan, 0, 2));
+  EXPECT_TRUE(before(plan, 0, 3));
 }
 
 /// An operation that waits for a drop of the other thread waits for the waits of this drop, and for
@@ -87,12 +89,11 @@ TEST(ValidationOrder, AWaitForADropIncludesItsWaits) {
                              {load(), {}},
                              {load(), {3}},
                              {load(), {}}});
-  const validation::Order order(plan);
-  EXPECT_FALSE(order.before(2, 4) || order.before(3, 4));
-  EXPECT_TRUE(order.before(3, 5) && order.before(1, 5));
-  EXPECT_TRUE(order.before(2, 5)) << "the program thread has passed drop 2, and the wait of drop 2 "
+  EXPECT_FALSE(before(plan, 2, 4) || before(plan, 3, 4));
+  EXPECT_TRUE(before(plan, 3, 5) && before(plan, 1, 5));
+  EXPECT_TRUE(before(plan, 2, 5)) << "the program thread has passed drop 2, and the wait of drop 2 "
                                      "is done before that of drop 3";
-  EXPECT_TRUE(order.before(3, 6)) << "load 6 runs after load 5";
+  EXPECT_TRUE(before(plan, 3, 6)) << "load 6 runs after load 5";
 }
 
 /// The drop does not count as done after earlier waits of its thread: operations that wait for the
@@ -103,10 +104,9 @@ TEST(ValidationOrder, AChunkIsDroppedAfterItsOwnWaits) {
                              {drop(StreamKind::Load), {}},
                              {allocate(), {2}},
                              {allocate(), {1}}});
-  const validation::Order order(plan);
-  EXPECT_TRUE(order.before(0, 1));
-  EXPECT_FALSE(order.before(0, 2) || order.before(0, 3));
-  EXPECT_TRUE(order.before(2, 3) && order.before(1, 4) && order.before(0, 4));
+  EXPECT_TRUE(before(plan, 0, 1));
+  EXPECT_FALSE(before(plan, 0, 2) || before(plan, 0, 3));
+  EXPECT_TRUE(before(plan, 2, 3) && before(plan, 1, 4) && before(plan, 0, 4));
 }
 
 TEST(ValidationOrder, ReportsImpossibleWaits) {

@@ -18,10 +18,10 @@ struct Written {
   Plan plan;
   std::vector<OpTime> times;
 
-  void add(Op op, OpTime time, std::initializer_list<uint32_t> waits = {}) {
+  void add(Op op, OpTime time, std::initializer_list<int> waits = {}) {
     op.first_wait = static_cast<uint32_t>(plan.waits.size());
     op.num_waits = static_cast<uint32_t>(waits.size());
-    plan.waits.insert(plan.waits.end(), waits);
+    for (const int w : waits) plan.waits.push_back(OpIndex(w));
     plan.ops.push_back(op);
     times.push_back(time);
   }

@@ -29,12 +29,12 @@ inline bool loads(const Op& op, Space space) {
          op.chunk.space == space;
 }
 
-inline uint32_t nth_op(const Plan& plan, uint32_t n, const std::function<bool(const Op&)>& test) {
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+inline OpIndex nth_op(const Plan& plan, uint32_t n, const std::function<bool(const Op&)>& test) {
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
     if (test(plan.ops[i]) && n-- == 0) return i;
   }
   ADD_FAILURE() << "the plan has no such operation";
-  return 0;
+  return OpIndex(0);
 }
 
 /// Removes all waits of calls for the n-th load of weights, counted from 0, and for the load after
@@ -42,13 +42,12 @@ inline uint32_t nth_op(const Plan& plan, uint32_t n, const std::function<bool(co
 inline Preparation without_waits(Preparation prepared, uint32_t n) {
   Plan& plan = prepared.plan;
   const auto loads_weights = [](const Op& op) { return loads(op, Space::Weights); };
-  const uint32_t first = nth_op(plan, n, loads_weights),
-                 second = nth_op(plan, n + 1, loads_weights);
+  const OpIndex first = nth_op(plan, n, loads_weights), second = nth_op(plan, n + 1, loads_weights);
   for (Op& op : plan.ops) {
     if (op.kind != OpKind::Call) continue;
     const auto begin = plan.waits.begin() + op.first_wait;
     const auto end = std::remove_if(begin, begin + op.num_waits,
-                                    [&](uint32_t w) { return w == first || w == second; });
+                                    [&](OpIndex w) { return w == first || w == second; });
     op.num_waits = static_cast<uint32_t>(end - begin);
   }
   return prepared;

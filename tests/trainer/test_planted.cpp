@@ -96,7 +96,7 @@ Preparation without_update_waits(Preparation prepared) {
     if (!loads(op, Space::Weights)) continue;
     const auto begin = plan.waits.begin() + op.first_wait;
     const auto end = std::remove_if(begin, begin + op.num_waits,
-                                    [&](uint32_t w) { return plan.ops[w].kind == OpKind::Update; });
+                                    [&](OpIndex w) { return plan.ops[w].kind == OpKind::Update; });
     op.num_waits = static_cast<uint32_t>(end - begin);
   }
   return prepared;
@@ -169,7 +169,7 @@ TEST_F(Planted, ASkippedClipChangesBits) {
 /// Removes the deferred update of a speculative chunk, which would roll the chunk back.
 Preparation without_undo(Preparation prepared) {
   const Plan& plan = prepared.plan;
-  const uint32_t gone = nth_op(plan, 0, [&](const Op& op) {
+  const OpIndex gone = nth_op(plan, 0, [&](const Op& op) {
     return op.kind == OpKind::Update && op.deferred && plan.chunks[op.chunk.index].is_speculative();
   });
   Plan damaged = plan;
@@ -178,8 +178,8 @@ Preparation without_undo(Preparation prepared) {
   for (Op& op : damaged.ops) {
     const auto waits = plan.waits_of(op);
     op.first_wait = static_cast<uint32_t>(damaged.waits.size());
-    for (const uint32_t w : waits) {
-      if (w != gone) damaged.waits.push_back(w > gone ? w - 1 : w);
+    for (const OpIndex w : waits) {
+      if (w != gone) damaged.waits.push_back(OpIndex(w > gone ? w - 1 : w));
     }
     op.num_waits = static_cast<uint32_t>(damaged.waits.size()) - op.first_wait;
   }
@@ -206,8 +206,8 @@ TEST_F(Planted, AnUpdateBeforeTheNormIsInvalid) {
   run_.update = UpdateOrder::Wait;
   Preparation damaged = plan();
   Plan& p = damaged.plan;
-  const uint32_t norm = nth_op(p, 0, [](const Op& op) { return op.kind == OpKind::Norm; });
-  const uint32_t update = nth_op(p, 0, [](const Op& op) { return op.kind == OpKind::Update; });
+  const OpIndex norm = nth_op(p, 0, [](const Op& op) { return op.kind == OpKind::Norm; });
+  const OpIndex update = nth_op(p, 0, [](const Op& op) { return op.kind == OpKind::Update; });
   ASSERT_LT(norm, update);
   std::swap(p.ops[norm], p.ops[update]);
   expect_invalid(damaged);

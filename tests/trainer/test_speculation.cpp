@@ -270,7 +270,8 @@ TEST_F(SpeculationPlan, IsInvalidWithoutAWaitForTheGradient) {
 
 TEST_F(SpeculationPlan, IsInvalidOnAnotherGradientBuffer) {
   Plan plan = prepared_.plan;
-  --first_speculation(plan).gradient_buffer;
+  BufferIndex& buffer = first_speculation(plan).gradient_buffer;
+  buffer = BufferIndex(buffer - 1);
   EXPECT_FALSE(is_valid(plan));
 }
 

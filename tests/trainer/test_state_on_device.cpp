@@ -37,7 +37,7 @@ TEST_P(StateOnDevice, TakesNoHostMemory) {
   const CaseRun home(in_host_memory()), device(on_device());
   const Layout& layout = *device.prepared().layout;
   uint64_t elements = 0;
-  for (const uint32_t c : device.prepared().plan.chunks_that(&ChunkRecord::is_on_device))
+  for (const ChunkIndex c : device.prepared().plan.chunks_that(&ChunkRecord::is_on_device))
     elements += layout.chunk_elements(c);
   ASSERT_GT(elements, 0u);
   const auto bytes = [](const CaseRun& run, std::string_view name) {
@@ -114,7 +114,7 @@ TEST(DeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
   constexpr size_t kMomentum = 1, kVariance = 2;
   const auto floats = [](std::byte* plane) { return reinterpret_cast<float*>(plane); };
   uint64_t next = kFirst;
-  state.visit_copies(0, kFirst, kCount, PlaneSet().set(kVariance), true,
+  state.visit_copies(ChunkIndex(0), kFirst, kCount, PlaneSet().set(kVariance), true,
                      [&](uint64_t first, uint64_t count, const Planes& copies) {
                        EXPECT_EQ(first, next);
                        next += count;
@@ -125,7 +125,7 @@ TEST(DeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
                      });
   EXPECT_EQ(next, kFirst + kCount);
   std::vector<float> variance, momentum;
-  state.visit_copies(0, 0, kElements, PlaneSet().set(kMomentum).set(kVariance), false,
+  state.visit_copies(ChunkIndex(0), 0, kElements, PlaneSet().set(kMomentum).set(kVariance), false,
                      [&](uint64_t, uint64_t count, const Planes& copies) {
                        float* const m = floats(copies[kMomentum]);
                        float* const v = floats(copies[kVariance]);
@@ -137,7 +137,7 @@ TEST(DeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
   EXPECT_EQ(momentum, std::vector<float>(kElements, 0));
   float first_again = -1;
   state.visit_copies(
-      0, 0, 1, PlaneSet().set(kVariance), false,
+      ChunkIndex(0), 0, 1, PlaneSet().set(kVariance), false,
       [&](uint64_t, uint64_t, const Planes& copies) { first_again = *floats(copies[kVariance]); });
   EXPECT_EQ(first_again, 0);
 }
