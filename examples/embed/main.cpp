@@ -100,7 +100,7 @@ class Batch {
 };
 
 /// Weights by name, from training to a run that keeps nothing else: the loss without gradients.
-double loss_of(const ebb::Trainer& trainer, const ebb::MicroBatch& batch, size_t budget) {
+double loss_of(ebb::Trainer& trainer, const ebb::MicroBatch& batch, size_t budget) {
   const Classifier model;
   const ebb::ForwardSpec pass{.model = &model};
   const ebb::PreparedInference prepared = ebb::prepare_inference(

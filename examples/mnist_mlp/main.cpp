@@ -76,7 +76,7 @@ std::vector<float> linear(const std::vector<float>& x, const std::vector<float>&
 }
 
 /// The share of images that the trained weights know.
-double accuracy(const ebb::Trainer& trainer, const Digits& digits) {
+double accuracy(ebb::Trainer& trainer, const Digits& digits) {
   std::vector<std::vector<float>> weights, biases;
   for (size_t i = 0; i + 1 < widths(digits).size(); ++i) {
     const std::string layer = "layers." + std::to_string(i);

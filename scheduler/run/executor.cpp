@@ -132,6 +132,12 @@ void Executor::begin_call(std::string_view name, Phase phase, std::span<const Pa
   EBB_CHECK(expected.name == name && expected.phase == phase && expected.num_uses == uses.size(),
             fmt::format("call {} is {} {}, but its trace says {} {}", call_, name_of(phase), name,
                         name_of(expected.phase), expected.name));
+  const auto same_parameter = [](const ParameterUse& a, const ParameterUse& b) {
+    return a.parameter == b.parameter && a.use == b.use;
+  };
+  EBB_CHECK(std::ranges::equal(uses, trace_->uses_of(expected), same_parameter),
+            fmt::format("call {}, {} {}, uses other parameters than its trace says", call_,
+                        name_of(phase), name));
   const Op& run = plan_->ops[cursor_];
   EBB_CHECK(run.kind == OpKind::Call && run.call == call_, "the plan does not contain this call");
   wait_for_all(plan_->waits_of(run), compute());
