@@ -22,8 +22,8 @@ enum class UpdateTime : uint8_t {
 };
 
 struct ChunkRecord {
-  /// Where all planes of the chunk are stored. On the device: the device also makes the update, and
-  /// the chunk is resident.
+  /// Where all planes of the chunk are stored, and so who updates it: the host, or the device. On
+  /// the device, the chunk is also resident.
   Tier home = Tier::Host;
   UpdateTime update = UpdateTime::Never;
   /// The gradient buffer in which the finished gradient waits for an update on the host; kNone if

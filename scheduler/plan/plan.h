@@ -3,7 +3,8 @@
 //
 // A plan is a list of operations, in the order in which they are submitted. Each operation runs on
 // one of four streams. Operations of one stream run in order; an operation also waits for the
-// events of the operations that it names. A plan is executed (scheduler/run/executor.h), validated
+// events of the operations that it names. Drops and allocations take no time and have no event: an
+// operation that names one waits for what that one waits for. A plan is executed (scheduler/run/executor.h), validated
 // (validate.h), simulated (simulate.h), printed and compared.
 //
 // Eviction chooses the chunk whose next use is furthest away (Belady), which is exact because every
@@ -23,8 +24,9 @@
 //
 // Updates that a step need not wait for are deferred: the plan begins with the deferred updates of
 // the step before, in the order in which the forward needs the weights, and the load of a chunk
-// waits for its update. So every step has the same plan. After the last step, make_flush_plan()
-// makes the updates that are left.
+// waits for its update. In step 0, and after a step that was skipped, these updates do nothing. So
+// every step has the same plan. After the last step, make_flush_plan() makes the updates that are
+// left.
 //
 // If blocks and memory are left, some chunks have all their planes on the device and are updated
 // there. Their weights take blocks; their other planes are beside the blocks. They get their blocks
@@ -58,9 +60,13 @@ enum class OpKind : uint8_t {
   Update,     ///< the optimizer's step on a parameter chunk: on the host, or on the compute stream
   Speculate,  ///< an update on the host before the norm is known, which can be rolled back
   StorePartialNorms,  ///< copy the partial norms of a chunk to the host; its gradient stays
-  Norm,               ///< add up the partial norms and fix the clip scale
+  /// Add up the partial norms and fix the clip scale. If the step is skipped, also roll back all
+  /// speculative updates.
+  Norm,
   Move,               ///< copy a chunk from one tier to another; from None: allocate, copy nothing
-  Drop,               ///< forget the copy of a chunk on the device
+  /// Forget the copy of a chunk on the device. The plan has it immediately before the move that
+  /// takes the block, on the stream of that move; until then the chunk stays on the device.
+  Drop,
 };
 std::string_view name_of(OpKind kind);
 
@@ -69,7 +75,8 @@ struct Op {
   StreamKind stream = StreamKind::Compute;
   Tier from = Tier::None;  ///< Move
   Tier to = Tier::None;    ///< Move
-  /// Move of a parameter chunk: the plane (an index of state_planes()). Other spaces have one.
+  /// Move of a parameter chunk: the plane (an index of state_planes()). Other spaces have one. The
+  /// planner moves no other plane than the weights.
   uint8_t plane = kWeightPlane;
   ChunkId chunk = {};      ///< Move, Drop: any chunk; others: the parameter chunk (Space::Weights)
   CallIndex call = kNone;    ///< Call
@@ -88,7 +95,8 @@ struct MoveInfo {
   std::string_view name;
   StreamKind stream;
 };
-/// All moves that exist. A further tier adds rows.
+/// All moves that exist. A further tier adds rows; the residency, the emitter and the executor, which
+/// know these moves only, change as well.
 inline constexpr MoveInfo kMoves[] = {
     {Tier::None, Tier::Device, "allocate", StreamKind::Compute},
     {Tier::Host, Tier::Device, "load", StreamKind::Load},

@@ -1,9 +1,10 @@
 // Executes a plan: it turns the calls of the model's code and the operations of a plan into work on
 // streams, and it maps blocks at the addresses of chunks.
 //
-// Two threads submit work. The program thread runs the model's code. Before each call it submits
-// the operations that the plan lists before the call, makes the compute stream wait for the
-// operations that the call waits for, and leases the chunks that the call uses. The copy thread
+// Two threads submit work. The program thread runs the model's code. At the begin of a plan and at
+// the end of each call it submits the operations that the plan lists before the next call. At the
+// begin of a call it waits until the copy thread has submitted the loads that the call needs, makes
+// the compute stream wait for them, and leases the chunks that the call uses. The copy thread
 // executes the operations of the load stream in the plan's order. For each load it maps a block at
 // the chunk's address and submits the copy. Chunks that are allocated without a copy are mapped by
 // the program thread. Work that uses a chunk is submitted after the chunk's block is mapped.
@@ -78,7 +79,8 @@ class ChunkWork {
   virtual void submit_update(Stream& compute, ChunkIndex chunk);
   /// Adds up the partial norms.
   virtual void norm();
-  /// Updates a chunk on the host. `deferred`: the update belongs to the step before this one.
+  /// Waits until no reader has locked the chunk's state, and updates the chunk on the host.
+  /// `deferred`: the update belongs to the step before this one.
   virtual void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred);
   /// Makes a speculative update of the chunk if it is likely to be committed. The later update() of
   /// the chunk does only what is still missing. `late`: all partial norms of the step are in
