@@ -63,18 +63,44 @@ function(ebb_test_properties name speed)
   endif()
 endfunction()
 
+# The options of a test: no optimisation (-O0), or little of it (-O1). AddressSanitizer checks the pointers of tests, so UBSan need
+# not: it then takes a quarter less time to compile.
+function(ebb_set_test_options name level)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:${level}>)
+  if(EBB_SANITIZE MATCHES undefined)
+    target_compile_options(${name} PRIVATE -fno-sanitize=null,alignment,object-size)
+  endif()
+endfunction()
+
+# A quarter of the time to compile a test is for these headers. They are compiled once for each level of optimisation, but not if
+# ccache is used: ccache stores no object that was compiled with a precompiled header.
+function(ebb_precompile_test_headers name level)
+  if(EBB_CCACHE AND NOT DEFINED ENV{CCACHE_DISABLE})
+    return()
+  endif()
+  set(headers ebb_test_headers${level})
+  if(NOT TARGET ${headers})
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${headers}.cpp CONTENT "")
+    add_library(${headers} OBJECT ${CMAKE_BINARY_DIR}/${headers}.cpp)
+    target_link_libraries(${headers} PRIVATE ebb_options GTest::gtest)
+    ebb_set_test_options(${headers} ${level})
+    target_precompile_headers(${headers} PRIVATE <gtest/gtest.h> <algorithm> <array> <cmath> <cstdint> <filesystem> <functional>
+      <map> <memory> <optional> <random> <span> <string> <string_view> <vector>)
+  endif()
+  # Where other options do not fit (for example -fno-sanitize), the compiler reads the headers themselves.
+  set_target_properties(${name} PROPERTIES PCH_WARN_INVALID OFF)
+  target_precompile_headers(${name} REUSE_FROM ${headers})
+endfunction()
+
 # Compiles a test without optimisation, which takes half the time; the library under test is optimised. COMPUTES: with -O1, for
-# tests whose fp64 references would run too long. AddressSanitizer checks the pointers of tests, so UBSan need not: it then
-# takes a quarter less time to compile.
+# tests whose fp64 references would run too long.
 function(ebb_compile_test_quickly name computes)
   set(level -O0)
   if(computes)
     set(level -O1)
   endif()
-  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:${level}>)
-  if(EBB_SANITIZE MATCHES undefined)
-    target_compile_options(${name} PRIVATE -fno-sanitize=null,alignment,object-size)
-  endif()
+  ebb_set_test_options(${name} ${level})
+  ebb_precompile_test_headers(${name} ${level})
 endfunction()
 
 function(ebb_test_objects name)
