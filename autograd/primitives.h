@@ -26,7 +26,7 @@ namespace ebb {
 /// x w^T + bias (..., OC); w (OC, C), bias (OC).
 Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias = {});
 /// The result of linear_activation(). Only one activation_linear() may take it. Its backward
-/// computes the gradient of `before` in one kernel, so the gradient of `after` is never stored.
+/// writes the gradient of `before`, so the gradient of `after` needs no memory of its own.
 struct Activated {
   Variable before;
   Variable after;  ///< the activation of `before`; it has no gradient of its own
