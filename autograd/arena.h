@@ -16,7 +16,7 @@ namespace ebb {
 enum class ArenaEvent : uint8_t {
   Allocate,
   Release,
-  Idle,    ///< nothing touches the range until Needed: its content may be stored elsewhere
+  Idle,    ///< nothing uses the range until Needed, so its content may leave the device
   Needed,  ///< the range is used again
 };
 
@@ -28,18 +28,24 @@ constexpr size_t padded_bytes(size_t bytes) {
 
 class Arena {
  public:
-  /// Called for everything that happens to a range. The dry run records it.
+  /// Called for everything that happens to a range. The dry run records it. For Allocate and
+  /// Release, `bytes` contains the padding.
   using Observer = std::function<void(ArenaEvent event, size_t offset, size_t bytes)>;
 
+  /// The addresses [base, base + capacity). The arena does not access this memory.
   explicit Arena(std::byte* base, size_t capacity, Observer observer = {});
 
   std::byte* base() const { return base_; }
+  /// Returns the offset of a range of padded_bytes(bytes), or of 256 bytes for 0. Throws LogicError
+  /// if no hole is large enough: the capacity is the peak of the dry run.
   size_t allocate(size_t bytes);
+  /// REQUIRES: allocate(bytes) returned `offset`, and the range was not released since.
   void release(size_t offset, size_t bytes);
   void mark_idle(size_t offset, size_t bytes) { notify(ArenaEvent::Idle, offset, bytes); }
   void mark_needed(size_t offset, size_t bytes) { notify(ArenaEvent::Needed, offset, bytes); }
   /// The end of the highest range that was ever allocated.
   size_t peak_bytes() const { return peak_; }
+  /// The bytes of all allocated ranges, with their padding.
   size_t live_bytes() const { return live_; }
 
  private:

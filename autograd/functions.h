@@ -1,9 +1,11 @@
 // What a model and a primitive give to the tape: values, uses of parameters, and the functions of
 // the forward and of the backward.
 //
-// The functions of a primitive capture Variables, and get the tensors with value(): a replayed call
-// may store its outputs at other addresses. They submit work to stream() and return at once; the
-// tensors are valid for this work. One thread calls them.
+// The two functions of a primitive capture Variables, and get the tensors with value(). They must
+// not capture the tensors of outputs, because Tape::replay_call() may store an output elsewhere.
+// They submit work to stream() and return at once; the tensors are valid for this work. One thread
+// calls them. To use a value that was freed, or a gradient that does not exist, throws LogicError.
+// The index i of a use is not checked.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +20,20 @@ namespace ebb {
 
 struct AnyKernel;  // device/kernels.h
 
-/// A value on the tape. Inputs have id -1 and no gradient.
+/// A value on the tape. An input of the model has the id -1 and no gradient.
 struct Variable {
-  int32_t id = -1;
-  Tensor value;
+  int32_t id = -1;  ///< the number of the value on its tape
+  Tensor value;     ///< where it was stored first; Tape::replay_call() may store it elsewhere
   bool has_gradient() const { return id >= 0; }
 };
 
-/// A parameter that a primitive uses, and whether its backward reads the weight again. A primitive
-/// of several calls may use some rows of a parameter in each: every call after the first says
-/// `continues`.
+/// A parameter that a call uses.
 struct WeightUse {
   ParameterId parameter;
-  bool read_in_backward = true;
-  RowRange rows = {};
+  bool read_in_backward = true;  ///< the backward reads the weight again
+  RowRange rows = {};            ///< the rows that the call uses
+  /// The call belongs to the same use as an earlier call: a primitive may have several calls, each
+  /// for other rows of one parameter. False in the first of them, true in the others.
   bool continues = false;
 };
 
@@ -44,11 +46,11 @@ class Forward {
   Stream& stream() const;
   /// Submits one of Ebb's kernels to stream().
   void submit(const AnyKernel& kernel) const;
-  /// The weight of the primitive's i-th WeightUse.
+  /// The rows of the weight that the call's i-th WeightUse names.
   Tensor weight(int i) const;
-  /// Where an input or an output is now.
+  /// The tensor of an input or an output, for this call.
   Tensor value(const Variable& variable) const;
-  /// Memory that is valid until the end of this call.
+  /// Memory for the work of this call. Its content is undefined.
   Tensor scratch(Shape shape, DType type) const;
 
  private:
@@ -63,21 +65,23 @@ class Backward {
   Stream& stream() const;
   /// Submits one of Ebb's kernels to stream().
   void submit(const AnyKernel& kernel) const;
-  /// As in Forward.
+  /// As in Forward. REQUIRES: WeightUse::read_in_backward.
   Tensor weight(int i) const;
+  /// As in Forward.
   Tensor value(const Variable& variable) const;
   Tensor scratch(Shape shape, DType type) const;
-  /// Where to add the gradient of the i-th WeightUse.
+  /// Where to store or add the gradient of the i-th WeightUse. To be called once for each use.
   GradientTarget weight_gradient(int i) const;
-  /// The gradient of an output. All its contributions are there.
+  /// The complete gradient of an output, in the type of the output. A call runs backward if at
+  /// least one of its outputs has a gradient.
   Tensor gradient(const Variable& output) const;
   /// As gradient(), but in memory that no other value shares, which the function may change in
   /// place before it calls accumulate_gradient().
   Tensor own_gradient(const Variable& output) const;
-  /// Where to write the gradient of an input. REQUIRES: input.has_gradient().
+  /// Where to store or add the gradient of an input. REQUIRES: input.has_gradient().
   GradientTarget input_gradient(const Variable& input) const;
-  /// Adds the gradient of the output to that of the input. The first contribution is not copied:
-  /// both then share the memory.
+  /// Adds the gradient of the output to that of the input, if the input has one. The first
+  /// contribution is not copied: both gradients then share the memory.
   void accumulate_gradient(const Variable& input, const Variable& output) const;
 
  private:
@@ -85,6 +89,7 @@ class Backward {
   std::span<const ParameterUse> uses_;
 };
 
+// Trivially copyable callables: they capture values and views (device/inline_function.h).
 using ForwardFunction = InlineFunction<void(const Forward&), 448>;
 using BackwardFunction = InlineFunction<void(const Backward&), 448>;
 using LayerFunction = InlineFunction<Variable(Tape&, Variable), 64>;

@@ -1,4 +1,5 @@
-// Hooks: what model code tells the scheduler before and after each call.
+// Hooks: the tape calls them before and after each call, so that the scheduler knows what the call
+// uses.
 //
 // A call is the forward or the backward of one primitive. begin_call() announces the parameters
 // that the call uses. Until end_call(), their weights and gradient sums may be used on the compute
@@ -17,12 +18,13 @@
 
 namespace ebb {
 
+/// Evaluate is a forward without a backward.
 enum class Phase : uint8_t { Forward, Backward, Evaluate };
 std::string_view name_of(Phase phase);
 
 struct ParameterUse {
   ParameterId parameter = 0;
-  uint32_t use = 0;       ///< number of this use in the forward; only tied weights have several
+  uint32_t use = 0;       ///< the number of this use of the parameter in the forward, from 0
   bool weight = true;     ///< the call reads the weight
   bool gradient = false;  ///< the call writes the gradient sum of this use
   /// The part of the parameter that the call uses. The parts in which the gradient of a use is
@@ -31,9 +33,10 @@ struct ParameterUse {
   Write write = Write::Store;  ///< in a trace: Store for the first gradient of these rows in a step
 };
 
-/// Where a call writes a gradient: the fp32 sums of the rows that a use names. The first
-/// contribution of a step is stored, later ones are added.
+/// Where a call writes a gradient. The first contribution is stored, later ones are added.
 struct GradientTarget {
+  /// For a parameter: the fp32 sums of the rows that a use names. For an activation: its gradient,
+  /// in the type of the activation.
   Tensor sums;
   Write write = Write::Store;
 };
@@ -41,11 +44,14 @@ struct GradientTarget {
 class Hooks {
  public:
   virtual ~Hooks() = default;
-  /// `name` has static storage. Recomputation is part of the backward phase.
+  /// `name` has static storage. Recomputation is part of the backward phase. In a real run this
+  /// function may block until the copy thread has submitted the loads, and it throws LogicError if
+  /// the call is not the next one of the trace.
   virtual void begin_call(std::string_view name, Phase phase,
                           std::span<const ParameterUse> uses) = 0;
-  /// The weight rows that a use of the open call names, and the target of their gradient.
+  /// The weight rows that a use of the open call names. REQUIRES: use.weight.
   virtual Tensor weight(const ParameterUse& use) = 0;
+  /// The target of their gradient. REQUIRES: use.gradient, and the call asks once for each use.
   virtual GradientTarget gradient(const ParameterUse& use) = 0;
   virtual void end_call() = 0;
 };

@@ -12,7 +12,8 @@
 // that Tape::run_in_stages() leaves), and inside of it over the micro-batches that run together.
 // These are all of them in vertical order, and a single one in horizontal order.
 //
-// One caller at a time. Nothing is allocated after the first step.
+// One caller at a time. Nothing is allocated after the first step. Broken contracts throw
+// LogicError.
 #pragma once
 
 #include <cstdint>
@@ -27,22 +28,25 @@ namespace ebb {
 
 /// What one run is to compute.
 struct MicroBatchesOptions {
-  uint32_t count = 1;
-  TapeOptions tape = {};
+  uint32_t count = 1;              ///< of micro-batches
+  TapeOptions tape = {};           ///< run() sets the number of the micro-batch
   std::span<const Tensor> inputs;  ///< those of micro-batch 0, then those of micro-batch 1, ...
-  Tensor loss_total;               ///< (1) fp64
-  float loss_gradient_scale = 1;
+  Tensor loss_total;               ///< (1) fp64 on the device: receives the sum of all losses
+  float loss_gradient_scale = 1;   ///< Tape::loss_gradient_scale()
 };
 
 class MicroBatches {
  public:
-  /// Called with the number of a micro-batch whenever it starts or goes on.
+  /// Called with the number of a micro-batch before each of its parts, by the thread of run().
   using OnMicroBatch = InlineFunction<void(uint32_t), 64>;
 
   /// `together` micro-batches run through a part of a model before the next part begins. Throws
-  /// ConfigError for too many. All arguments must outlive this object.
+  /// ConfigError for more than 4096, because each has a tape. All arguments must outlive this
+  /// object.
   MicroBatches(Device& device, Stream& compute, Hooks& hooks, Arena& arena, uint32_t together);
 
+  /// Submits the forward of all micro-batches and, in training, their backward, and does not wait
+  /// for the work. REQUIRES: all micro-batches leave the same number of stages.
   void run(
       const Model& model, const MicroBatchesOptions& run,
       OnMicroBatch on_micro_batch = [](uint32_t) {});

@@ -9,7 +9,8 @@
 
 namespace ebb {
 
-/// Initial values: N(0, standard_deviation), or the same number everywhere.
+/// Initial values: normally distributed, with the mean `constant`. With a standard deviation of 0
+/// all values are `constant`.
 struct Init {
   float standard_deviation = 0;
   float constant = 0;
@@ -19,13 +20,14 @@ struct Init {
 };
 
 struct Parameter {
-  std::string name;
-  Shape shape;
+  std::string name;  ///< differs from all other names; the random initial values depend on it
+  Shape shape;       ///< weight decay applies to parameters of two or more dimensions
   Init init;
-  float learning_rate_factor = 1;
+  float learning_rate_factor = 1;  ///< multiplies the learning rate of the step
 };
 
-/// Ids are positions in the order of declaration; the layout packs in the order of first use.
+/// The id of a parameter is its position in the order of declaration. (The offsets in the parameter
+/// space follow the order of first use.) Ids are not checked.
 class Parameters {
  public:
   ParameterId add(std::string name, Shape shape, Init init, float learning_rate_factor = 1) {

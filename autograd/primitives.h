@@ -1,9 +1,9 @@
 // The primitives that models are composed of. Each runs one forward on the tape and records its
 // backward.
 //
-// x is (..., C): leading dimensions are rows. Weights are parameters by id; shapes are checked by
-// the kernels. A user's own primitive is written the same way, with Tape::begin_call, output and
-// end_call:
+// x is (..., C): all dimensions but the last are rows. A kernel throws LogicError if the shapes do
+// not match. One thread. A user's own primitive is written the same way, with Tape::begin_call,
+// output and end_call:
 //
 //   Variable relu(Tape& tape, Variable x) {
 //     tape.begin_call("relu", {});
@@ -23,55 +23,66 @@
 
 namespace ebb {
 
-/// x w^T + bias; w (OC, C), bias (OC).
+/// x w^T + bias (..., OC); w (OC, C), bias (OC).
 Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias = {});
-/// The result of linear_activation(). Only activation_linear() may take it: its backward computes
-/// the gradient of both, so that the gradient between them is never stored.
+/// The result of linear_activation(). Only one activation_linear() may take it. Its backward
+/// writes the gradient of `before`, so the gradient of `after` needs no memory of its own.
 struct Activated {
   Variable before;
   Variable after;  ///< the activation of `before`; it has no gradient of its own
   Activation kind;
 };
+/// The activation of x w^T + bias; w (OC, C), bias (OC).
 Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
                             std::optional<ParameterId> bias, Activation kind);
+/// x.after w^T + bias; w (OC, C), bias (OC).
 Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
                            std::optional<ParameterId> bias = {});
+/// The norm of each row; weight (C), bias (C).
 Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias,
                     float epsilon = 1e-5f);
 Variable rms_norm(Tape& tape, Variable x, ParameterId weight, float epsilon);
 /// RMS norm of each head of queries and keys in qkv (..., (NH + 2 NKV) D), with weights (D).
 Variable head_norm(Tape& tape, Variable qkv, ParameterId query_weight, ParameterId key_weight,
                    HeadCounts heads, float epsilon);
-/// The table (N, D) fp32 for rotary(), computed once for all layers: the cosines and sines of
-/// positions (N) times D / 2 frequencies. The frequencies must outlive the step.
+/// The table (N, D) fp32 for rotary(), computed once for all layers: `factor` times the cosines and
+/// sines of positions (N elements of any shape, int32) times D / 2 frequencies. The frequencies are
+/// in host memory and must outlive the step.
 Variable rotary_table(Tape& tape, Tensor positions, std::span<const double> frequencies,
                       double factor);
-/// Rotates the first num_heads heads of x (..., C) in place. REQUIRES: x was made in the same
-/// layer, by a primitive whose backward does not read it, and nothing else uses x.
+/// Rotates the first num_heads heads of D columns of x (..., C) in place; table (N, D). REQUIRES: x
+/// was made in the same layer, by a primitive whose backward does not read it, and nothing else
+/// uses x.
 Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads);
 /// silu(gate) * up: x (..., 2F), gate before up -> (..., F).
 Variable swiglu(Tape& tape, Variable x);
+/// The activation of each element of x.
 Variable activation(Tape& tape, Variable x, Activation kind);
+/// a + b, of one shape and type.
 Variable add(Tape& tape, Variable a, Variable b);
-/// Drops elements of x (B, ...) in place; one row is one sample. Returns x where the tape has no
-/// dropout. Each place of a model has a `site` of its own; the dropout inside of attention
-/// (AttentionShape::dropout) has one as well. REQUIRES: as rotary().
+/// Drops elements of x (B, ...) in place; the first dimension counts the samples. Returns x where
+/// the tape has no dropout. Each place in each layer has a `site` of its own (Tape::dropout_at());
+/// the dropout inside of attention (AttentionShape::dropout) has one as well. REQUIRES: as
+/// rotary().
 Variable dropout(Tape& tape, Variable x, uint32_t site);
-/// wte[tokens] + wpe[positions]: tokens, positions (B, T) int32; result (B, T, C) of `type`.
+/// wte[tokens] + wpe[positions]: tokens, positions (B, T) int32; result (B, T, C) of `type`, which
+/// is the type of the weights; C is `channels`.
 Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte, ParameterId wpe,
                    int64_t channels, DType type);
 /// The same without positions.
 Variable embedding(Tape& tape, Tensor tokens, ParameterId table, int64_t channels, DType type);
-/// qkv (B, T, (NH + 2 NKV) D) -> (B, T, NH D). REQUIRES: qkv is not an input of the model, and
-/// nothing else uses it.
+/// qkv (B, T, (NH + 2 NKV) D) -> (B, T, NH D). REQUIRES: qkv is not an input of the model, and no
+/// other primitive takes it.
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape);
-/// The same for new tokens after earlier ones. The persistent input `cache` (B, S, 2 NKV D) holds
-/// the keys and values of earlier tokens, and those of the new tokens are written to it at their
-/// positions (B, T). REQUIRES: the tape does not train.
+/// The same for T new tokens of each sequence after earlier ones. The persistent input `cache` (B,
+/// S, 2 NKV D) has room for S positions and holds the keys and values of the earlier tokens. Those
+/// of the new tokens are written to it at their positions (B, T) int32. REQUIRES: the tape does not
+/// train.
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor cache,
                    Tensor positions);
-/// Adds the cross-entropy of logits (N, V) against targets (N) int32, -100 = ignored, to the loss.
-/// REQUIRES: the logits are not an input of the model, and nothing else uses them.
+/// Adds the cross-entropy of logits (N, V) against targets (N) int32 to the losses of the step. The
+/// loss of a row with the target -100 is 0. REQUIRES: the logits are not an input of the model, and
+/// no other primitive takes them.
 void cross_entropy(Tape& tape, Variable logits, Tensor targets);
 
 /// How a classifier is cut into slices. Only shapes decide, so that the bits do not depend on a
@@ -82,16 +93,17 @@ struct ClassifierCut {
   /// which is a third more arithmetic in the head. GPT-2's 39 Mi elements are one slice; 128k x
   /// 8192 are 16, which with their activations need less than 1 GiB.
   int64_t weight_elements = int64_t{1} << 26;
-  int64_t logits_elements = int64_t{1} << 24;
+  int64_t logits_elements = int64_t{1} << 24;  ///< the most logits at a time, but at least a row
   /// Rows of a (vocabulary, channels) weight in a slice.
   int64_t weight_rows(int64_t vocabulary, int64_t channels) const;
   /// Rows of logits that exist at a time, for a slice of num_classes classes.
   int64_t logits_rows(int64_t num_rows, int64_t num_classes) const;
 };
-/// Cross-entropy of x w^T + bias; w (V, C), bias (V). It is computed in slices of rows, so that the
-/// logits (N, V) never exist whole. Where w is large, it is computed in slices of the vocabulary as
-/// well, each in a call and a stage of its own (Tape::run_in_stages). The gradients of x and w are
-/// computed before the backward begins.
+/// cross_entropy() of x w^T + bias; x (..., C) with N rows, w (V, C), bias (V), targets with N
+/// elements; V is `vocabulary`. It is computed in slices of rows, so that the logits (N, V) never
+/// exist whole. Where w is larger than one slice of `cut`, it is computed in slices of the
+/// vocabulary as well, each in a call and a stage of its own (Tape::run_in_stages). The
+/// gradients of x, w and bias are computed before the backward begins.
 void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
                               Tensor targets, const ClassifierCut& cut = {},
                               std::optional<ParameterId> bias = {});

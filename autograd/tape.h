@@ -13,8 +13,9 @@
 // from its end until its backward: they may leave the device. An evaluation has no
 // backward, so it frees the inner activations of a layer when the layer ends.
 //
-// A value exists until the backward of the primitive that made it has been submitted. One thread.
-// The tape allocates host memory only in the first step.
+// A value exists until the backward of the primitive that made it has been submitted. The tape
+// skips the backward of a call if none of its outputs has a gradient. Broken contracts throw
+// LogicError. One thread. The tape allocates host memory only in the first step.
 #pragma once
 
 #include <array>
@@ -37,7 +38,7 @@ class Kernels;
 
 class Tape {
  public:
-  static constexpr int kMaxUses = 4;
+  static constexpr int kMaxUses = 4;  ///< of a call
 
   Tape(Device& device, Stream& compute, Hooks& hooks, Arena& arena);
 
@@ -47,29 +48,36 @@ class Tape {
   void submit(const AnyKernel& kernel);
   bool training() const { return options_.training; }
 
-  /// Opens a call. Its weights are readable through weight() until end_call().
+  /// Opens a call. `name` has static storage. Until end_call(), weight(i) is the weight of the i-th
+  /// use. REQUIRES: no other call is open.
   void begin_call(std::string_view name, std::initializer_list<WeightUse> uses);
   Tensor weight(int i);
-  /// Where to add the gradient of the i-th use, in a call that begin_loss_call() opened.
+  /// Where to store or add the gradient of the i-th use. REQUIRES: begin_loss_call() opened the
+  /// call, and the tape trains.
   GradientTarget weight_gradient(int i);
-  /// Opens a call that computes gradients in the forward (the loss). A call that computes only
-  /// gradients belongs to the backward phase.
+  /// Opens a call that computes gradients before the backward begins (the loss). Its `phase` is
+  /// Backward if it computes only gradients; an evaluation ignores `phase`. REQUIRES: as
+  /// begin_call(), and no layer is being recomputed.
   void begin_loss_call(std::string_view name, std::initializer_list<WeightUse> uses,
                        Phase phase = Phase::Forward);
   /// Memory for a result of the open call. Its content is undefined.
   Variable output(Shape shape, DType type);
-  /// A result in the memory of x. REQUIRES: x was made in the same layer, and nothing reads it any
-  /// more, its own backward included.
+  /// A result in the memory of x, with the same shape and type. REQUIRES: x was made in the same
+  /// layer, and nothing reads the old content any more, not even the backward of the call that made
+  /// x.
   Variable output_in_place(const Variable& x);
   /// Memory that is valid until the end of the call.
   Tensor scratch(Shape shape, DType type);
   /// Runs the forward of the open call and closes the call. Records both functions if a backward
   /// will run.
   void end_call(const ForwardFunction& forward, const BackwardFunction& backward);
-  /// Closes a call that has no backward, and whose kernels were submitted before.
+  /// Closes a call whose kernels were submitted before. The tape records nothing: the call has no
+  /// backward, or begin_loss_call() opened it.
   void end_call();
+  /// Where to store or add the gradient of an input of the open call. For a loss call.
   GradientTarget input_gradient(const Variable& variable);
-  /// Frees an output that nothing reads any more. Without this it is kept until the backward.
+  /// Frees an output that nothing reads any more. Without release() the tape keeps it until the
+  /// backward.
   void release(const Variable& output) { release_value(values_[output.id]); }
   /// For primitives of several calls that each use a part of a large weight. Runs body(*this, 0)
   /// now. Each later stage up to `count` runs when all other micro-batches in vertical order have
@@ -77,10 +85,12 @@ class Tape {
   /// Inside of a layer all stages run now. The tape keeps one copy of `body` for all stages.
   void run_in_stages(uint32_t count, const StageFunction& body);
 
-  /// Runs body(*this, input) as a layer. `body` runs again after layer() has returned, so it
-  /// captures values, and references only to objects that outlive the step. Where `mark_idle` is on
-  /// or `recompute` > 1, nothing may use the input or an inner value of a layer after the layer has
-  /// ended, and its result only until the end of the next layer; otherwise the dry run throws
+  /// Runs body(*this, input) as a layer and returns its result. REQUIRES: the result is a value
+  /// that body made. If the layer is recomputed, `body` runs again after layer() has returned, so
+  /// it captures values, and references only to objects that outlive the step. Nothing may use an
+  /// inner value of a layer after the layer has ended, because recomputation and evaluation free
+  /// the inner values. Where `mark_idle` is on or `recompute` > 1, nothing may use the input
+  /// either, and the result only until the end of the next layer; otherwise the dry run throws
   /// ConfigError.
   Variable layer(const LayerFunction& body, Variable input);
   /// x = layer(body, x), where nothing uses the old x after the layer. An evaluation frees it, so
@@ -92,26 +102,31 @@ class Tape {
   /// The i-th value that begin() shared.
   const Variable& shared(size_t i) const;
 
-  /// Adds a micro-batch's losses (N) fp32 to the step's total.
+  /// Adds losses (N) fp32 of the micro-batch to the step's total. Also stores them behind those of
+  /// earlier calls in TapeResults::losses, if it is requested.
   void add_losses(Tensor losses);
-  /// For primitives that compute a loss: the first of its `num_rows` rows that is requested.
+  /// For primitives that compute a loss: the index of the first requested row of `num_rows` rows.
   int64_t first_requested_row(int64_t num_rows) const;
   bool requests_loss() const { return options_.results.loss; }
-  /// `logits` (n, classes) are rows [row, row + n) of a loss with `num_rows` rows, and classes from
-  /// `first_class` on. Copies the requested part to TapeResults::logits. To be called before a
-  /// kernel changes the logits.
+  /// `logits` (n, classes) are rows [row, row + n) of a loss with `num_rows` rows; their first
+  /// column is class `first_class`. Copies the requested part to TapeResults::logits. REQUIRES: no
+  /// kernel that changes the logits was submitted.
   void store_logits(int64_t num_rows, int64_t row, int64_t first_class, Tensor logits);
   /// The factor of every loss gradient: the loss scale / the number of targets in the step.
   float loss_gradient_scale() const { return loss_gradient_scale_; }
 
-  /// Dropout for one place of the model, on values of `num_samples` samples. Each place has a
-  /// `site` of its own. Off in evaluation, and where the run has no dropout.
+  /// Dropout for one place of the model. `num_samples` is the number of samples in a micro-batch.
+  /// Each place in each layer has a `site` of its own, at most 65535. The probability is 0 in an
+  /// evaluation, and where the run has no dropout.
   Dropout dropout_at(uint32_t site, int64_t num_samples) const;
 
   // For the code that runs a micro-batch (autograd/micro_batches.h).
+  /// Begins the first part of a forward. `loss_total` (1) fp64 is on the device; `loss_write` says
+  /// whether the first losses are stored there or added. REQUIRES: the micro-batch before it ended.
   void begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
                          float loss_gradient_scale);
-  /// Ends a part of the forward, and begins the next. The backward runs part by part.
+  /// Ends a part of the forward and begins the next one. The backward runs part by part, from the
+  /// last part to the first.
   void begin_part() { parts_.push_back(records_.size()); }
   size_t num_parts() const { return parts_.size(); }
   bool has_stage() const { return stages_.count > 0; }
@@ -125,14 +140,13 @@ class Tape {
   void end_micro_batch();
 
   // For the code that decides which calls are recomputed.
-  /// The number of records so far. A call that end_call() records becomes the record of this
-  /// number.
+  /// The number of records so far, which is the index of the next record.
   size_t num_records() const { return records_.size(); }
   /// Frees the outputs of a recorded call. No call may read them until replay_call().
   void release_outputs(size_t record);
-  /// Runs the forward of a recorded call again, as part of the backward phase. The result has the
+  /// Runs the forward of a recorded call again, as part of the backward phase. The outputs get the
   /// same bits, maybe at other addresses. REQUIRES: the outputs were freed, and the inputs were
-  /// not. A call that works in place needs the replay of the call that made its input just before.
+  /// not. For a call that works in place, the call that made its input was replayed before.
   void replay_call(size_t record);
 
  private:

@@ -1,8 +1,8 @@
 // Indices of different things, as different types. An index is a 32-bit number or kNone.
 //
 // An index converts to a number, so it selects an element of a vector and is compared with a size.
-// A number becomes an index only by name: ChunkIndex(7). To assign an index to one of another kind,
-// or to compare the two, does not compile.
+// A number becomes an index only explicitly: ChunkIndex(7). To assign an index to one of another
+// kind, or to compare the two, does not compile.
 #pragma once
 
 #include <compare>

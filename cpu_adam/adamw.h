@@ -2,7 +2,7 @@
 // instruction set.
 //
 // The formulas are those of PyTorch's AdamW (decoupled decay), in exactly this order and without
-// contraction. `*` and `+` are fp32, each rounded once; sqrt and `/` are correctly rounded;
+// fused multiply-add. `*` and `+` are fp32, each rounded once; sqrt and `/` are correctly rounded;
 // denormal inputs and results count as zero. The coefficients are computed once per call, in
 // double, and rounded to fp32 (AdamWCoefficients). p is the fp32 master, g the gradient.
 //   g = gradient * gradient_scale
@@ -60,22 +60,24 @@ struct AdamWRange {
   double learning_rate_factor = 1;
 };
 
-/// Updates the elements of the ranges, in planes of n elements. All other elements keep their
-/// values. REQUIRES: the ranges ascend, do not overlap and are within [0, n).
+/// Updates the elements of the ranges, in planes of n elements with their gradient. Returns when
+/// they are updated. All other elements keep their values. REQUIRES: the ranges ascend, do not
+/// overlap and are within [0, n).
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n,
                   std::span<const AdamWRange> ranges, const AdamWStep& step);
 
-/// Moves the pages of the planes to the NUMA nodes whose threads will update them. REQUIRES: later
-/// updates use this team and the same n. Has no effect on a machine with one node. Changes no
-/// content.
+/// Moves the pages of the planes to the NUMA nodes whose threads will update them. Has no effect on
+/// a machine with one node. Changes no content; pages that cannot move stay. REQUIRES: later
+/// updates use this team and the same n.
 void move_planes_to_nodes(ThreadTeam& team, const Planes& planes, int64_t n);
 
-/// Updates n elements.
+/// Updates all n elements, with the same factors for all of them.
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamWStep& step,
                   double decay_factor, double learning_rate_factor);
 
-/// Read and write the fp32 masters of the first masters.size() elements. REQUIRES: the planes of
-/// master_planes() are there.
+/// Read and write the fp32 masters of the first masters.size() elements. write_masters() also
+/// writes the weights that the device computes with. REQUIRES: the planes of master_planes() are
+/// not null.
 void read_masters(const Planes& planes, std::span<float> masters);
 void write_masters(const Planes& planes, std::span<const float> masters);
 

@@ -8,7 +8,8 @@
 
 namespace ebb {
 
-/// F32, BF16 and F16 are types of weights, activations and gradients.
+/// F32, BF16 and F16 are types of weights, activations and gradients. F64 is for sums of losses and
+/// for norms, I32 for tokens, positions and targets, I16 for the low halves of masters.
 enum class DType : uint8_t { F32, BF16, F64, I32, F16, I16 };
 
 constexpr size_t size_of(DType type) {
@@ -71,8 +72,9 @@ constexpr BF16::BF16(float value) {
   }
 }
 
-/// IEEE binary16. Conversions are exact also for subnormals, even if the thread flushes fp32
-/// denormals to zero: the smallest value is a normal fp32.
+/// IEEE binary16. The conversion to float is exact. Subnormals are converted correctly in both
+/// directions, even if the thread flushes fp32 denormals to zero: the code uses integers only, and
+/// every fp16 subnormal is a normal fp32.
 struct F16 {
   uint16_t bits = 0;
 
@@ -128,6 +130,7 @@ constexpr F16::operator float() const {
   return std::bit_cast<float>(sign | result);
 }
 
+/// The DType of a C++ type.
 template <class T>
 constexpr DType dtype_of();
 template <>

@@ -25,9 +25,9 @@ struct AttentionShape {
   int64_t num_heads = 1;
   bool causal = true;
   Tensor document_starts = {};
-  int64_t num_kv_heads = 0;  ///< 0: as many as heads
+  int64_t num_kv_heads = 0;  ///< divides num_heads; 0: as many as num_heads
   int64_t window = 0;        ///< a query sees itself and window - 1 tokens before it; 0: all
-  float scale = 0;           ///< of the scores; 0: 1 / sqrt(D)
+  float scale = 0;           ///< the factor of the scores before the softmax; 0: 1 / sqrt(D)
   Dropout dropout = {};      ///< of the attention probabilities
 
   int64_t kv_heads() const { return num_kv_heads == 0 ? num_heads : num_kv_heads; }
@@ -43,13 +43,13 @@ struct HeadCounts {
 /// The direction in which ApplyRotary turns pairs. The backward turns the gradient back.
 enum class RotaryDirection : uint8_t { Forward, Backward };
 
-/// A slice of logits. Its columns are the classes first, first + 1, ... of num_classes.
+/// A slice of logits. Its columns are the classes first, first + 1, and so on.
 struct ClassSlice {
   int64_t first = 0;
-  int64_t num_classes = 0;
+  int64_t num_classes = 0;  ///< of the whole classifier, not of the slice
 };
 
-/// The coefficients of an AdamW update (cpu_adam/adamw.h), in the form that kernels use.
+/// The coefficients of an AdamW update, rounded to fp32. cpu_adam/adamw.h has the formulas.
 struct AdamWCoefficients {
   float gradient_scale;
   float beta1;

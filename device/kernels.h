@@ -7,17 +7,21 @@
 //   run()              computes the kernel on the host (device/host/kernels/), or launches it on a
 //                      GPU (cuda/kernels/)
 //   workspace_bytes()  only for kernels that need scratch memory on this kind of device: its size.
-//                      A kernel may also have this function to throw LogicError for sizes that this
-//                      kind of device cannot compute.
+//                      workspace_bytes() may also throw LogicError for sizes that this kind of
+//                      device cannot compute. A kernel without scratch memory may have it only for
+//                      that.
+//   split()            only for kernels that do the work of two kernels in one: returns these two.
+//                      A device that cannot compute the kernel in one submits the two instead.
 // A new kernel is a struct with these functions and an entry in AnyKernel.
 //
 //   kernels.submit(stream, Add{.y = y, .a = a, .b = b});
 //
-// A kernel runs asynchronously on its stream and reads its arguments when it runs, so the memory
-// must stay valid until then. Sums are fp32 or fp64. Results depend only on values and shapes: not
-// on the number of threads, on addresses or on earlier kernels. x, w and activations are fp32, bf16
-// or fp16, all of one type in a kernel. Statistics, losses and parameter gradients are fp32. Sizes:
-// B sequences of T tokens, N rows (often N = B T), C channels.
+// submit() copies the struct. A kernel runs asynchronously on its stream and reads the memory that
+// its arguments point to when it runs, so this memory must stay valid until then. Sums are fp32 or
+// fp64. Results depend only on values and shapes: not on the number of threads, on addresses or on
+// earlier kernels. x, w and activations are fp32, bf16 or fp16, all of one type in a kernel.
+// Statistics, losses and parameter gradients are fp32. Sizes: B sequences of T tokens, N rows
+// (often N = B T), C channels.
 #pragma once
 
 #include <variant>

@@ -1,7 +1,7 @@
 // A view of memory as a row-major array: pointer, element type, shape. It owns nothing.
 //
 // Copyable; as thread-safe as its memory. The function that returns a Tensor documents how long the
-// tensor is valid.
+// tensor is valid. Functions that check something throw LogicError.
 #pragma once
 
 #include <array>
@@ -15,7 +15,8 @@
 
 namespace ebb {
 
-/// Up to four dimensions, outermost first.
+/// Up to four dimensions, outermost first. REQUIRES, not checked: no more dimensions, and i from
+/// -rank() to rank() - 1, where -1 is the last dimension. Without dimensions there is one element.
 class Shape {
  public:
   static constexpr int kMaxRank = 4;
@@ -39,7 +40,7 @@ class Shape {
 };
 
 struct Tensor {
-  std::byte* data = nullptr;
+  std::byte* data = nullptr;  ///< memory of the host or of a device; null: there is no tensor
   DType dtype = DType::F32;
   Shape shape;
 
@@ -63,7 +64,8 @@ struct Tensor {
             Shape{count, columns()}};
   }
 
-  /// REQUIRES: T is the tensor's element type.
+  /// Views of the elements. REQUIRES: T is the tensor's element type. Only tensors in host memory
+  /// may be read or written through these views.
   template <class T>
   T* as() const {
     EBB_CHECK(dtype == dtype_of<T>(), "tensor has another element type");

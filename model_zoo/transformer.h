@@ -12,12 +12,12 @@
 
 namespace ebb {
 
-/// The shape of a micro-batch.
+/// The shape of a micro-batch. Not both `packed` and a cache.
 struct MicroBatchShape {
-  int64_t batch_size = 1;
-  int64_t length = 1;
-  bool packed = false;       ///< rows hold several documents: there is an input document_starts
-  int64_t cache_length = 0;  ///< for generation: positions in the cache of keys and values
+  int64_t batch_size = 1;    ///< sequences (B)
+  int64_t length = 1;        ///< tokens of a sequence (T)
+  bool packed = false;       ///< a sequence has several documents: input document_starts
+  int64_t cache_length = 0;  ///< positions in the cache of keys and values; 0: no cache
 };
 
 /// The parameters of a projection or of a layer norm.
@@ -35,17 +35,19 @@ Variable layer_norm(Tape& tape, Variable x, const WeightAndBias& norm, float eps
 
 /// The inputs of a decoder: tokens, positions, targets, each (B, T) int32. Then document_starts (B,
 /// T) int32 for packed documents, or the persistent cache of keys and values (layers, B, cache
-/// length, `cache_channels`).
+/// length, `cache_channels`) of `dtype`. `cache_channels` is 2 NKV D.
 std::vector<InputSpec> decoder_inputs(const MicroBatchShape& shape, DType dtype, int64_t num_layers,
                                       int64_t cache_channels);
-/// The attention of one layer of a decoder with these inputs, over qkv. `heads` has no dropout and
-/// no document starts yet; the dropout of the attention weights has this site.
+/// The attention of one layer of a decoder with these inputs, over qkv: attention() with the cache
+/// if there is one. The function sets the dropout and the document starts of `heads`; `site` is the
+/// site of the dropout of the attention probabilities (Tape::dropout_at()).
 Variable decoder_attention(Tape& tape, std::span<const Tensor> inputs, const MicroBatchShape& shape,
                            uint32_t layer, Variable qkv, AttentionShape heads, uint32_t site);
 
-/// The model FLOPs of a training step over `tokens` tokens: 6 for each of the `matrix_elements`,
-/// and those of attention in `num_layers` layers of `channels` channels, in which a token attends
-/// to at most `num_seen` tokens.
+/// The model FLOPs of a training step over `tokens` tokens, without recomputation: 6 * tokens *
+/// (matrix_elements + 2 * num_layers * channels * num_seen). `matrix_elements` is the number of
+/// elements of all parameters, except for tables whose rows are only looked up. `channels` is NH D.
+/// Each token counts as if it attended to `num_seen` tokens, also under a causal mask.
 double transformer_flops(double matrix_elements, int64_t num_layers, int64_t channels,
                          int64_t num_seen, uint64_t tokens);
 

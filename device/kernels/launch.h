@@ -1,5 +1,5 @@
-// The two kinds of devices that compute kernels, by the arguments of their member functions
-// (device/kernels.h).
+// Two kinds of devices run kernels. Each has an argument type for run() and workspace_bytes() of a
+// kernel (device/kernels.h).
 #pragma once
 
 #include <cstddef>

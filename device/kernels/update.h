@@ -7,8 +7,8 @@
 namespace ebb {
 
 /// One range of a finished gradient: gradient (n) fp32, bf16 or fp16 = sums (n) + more_sums (n),
-/// fp32, rounded to the type once. With `partials`, the same pass also computes the
-/// SquaredNormPieces of the result. more_sums and partials may be empty.
+/// both fp32, rounded to the type of `gradient` once. With `partials`, the same pass also computes
+/// the SquaredNormPieces of the result. more_sums and partials may be empty.
 struct RoundGradient {
   Tensor gradient, sums, more_sums = {}, partials = {};
 
@@ -17,8 +17,10 @@ struct RoundGradient {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// partials (P) fp64: partial p = sum of squares of gradient elements [p * kPieceElements, ...),
-/// each computed as 64 sums, which are added in a fixed tree. gradient fp32, bf16 or fp16.
+/// The partial norms of gradient (n) fp32, bf16 or fp16: partials (P) fp64, with P = n /
+/// kPieceElements, rounded up. Partial p is the sum of the squares of the elements of piece p,
+/// counted from the first element of `gradient`. It is computed as 64 sums, which are added in a
+/// fixed tree.
 struct SquaredNormPieces {
   Tensor partials, gradient;
 
@@ -27,8 +29,8 @@ struct SquaredNormPieces {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// An AdamW update of n elements of each plane, all on the device. The results have the same bits
-/// as those of cpu_adam/.
+/// An AdamW update of n elements of each plane. The planes and the gradient are on the device. The
+/// results have the same bits as those of cpu_adam/.
 struct AdamWUpdate {
   Planes planes = {};
   int64_t n = 0;
