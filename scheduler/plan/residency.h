@@ -120,10 +120,10 @@ class Residency {
     BlockIndex former_block = kNone;
     ItemIndex last_item = kStart;
     ItemIndex next_item = kNone;
-    uint32_t cursor = 0;  // the number of its needs that are past
-    StoreIndex home_store = kNone;  // its last store to a host buffer
+    uint32_t cursor = 0;                  // the number of its needs that are past
+    StoreIndex home_store = kNone;        // its last store to a host buffer
     AssignmentIndex replaced_by = kNone;  // the assignment that took its block
-    bool dirty = false;     // host memory does not have its content
+    bool dirty = false;                   // host memory does not have its content
     bool resident = false;  // weights that leave after their last use and are loaded again
     bool stays = false;     // it keeps its block: weights to the end, gradients to their last use
   };

@@ -8,11 +8,12 @@
 // speculative update, this class does nothing.
 //
 // In each step, begin_step() comes first. Then, for each chunk whose gradient arrives, may_commit()
-// is called, and count() if a speculative update was made. decide() comes last. The deferred
-// updates of the next step call take_committed().
+// is called, and count() if the update was tried. decide() comes last. The deferred updates of the
+// next step call take_committed().
 //
-// Thread-safety: begin_step(), num_made() and num_rolled_back() run on the program thread between
-// steps. All other functions run on the host thread of the update stream.
+// Thread-safety: begin_step(), num_made() and num_rolled_back() run on the program thread while no
+// step runs. All other functions run on the host thread of the update stream, but while no step
+// runs, the program thread may also call made() and log().
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,9 @@ struct PlannedCandidate {
   Schedule asked;
   Plan plan = {};
   Candidate candidate = {};
-  size_t setting = 0;  ///< index of the schedule in the result of schedules_to_try()
-  size_t row = 0;      ///< index of the candidate among those of this schedule
+  /// `setting`: the index of the schedule in the result of schedules_to_try(). `row`: the index of
+  /// the candidate among those of this schedule.
+  size_t setting = 0, row = 0;
   /// Schedules that were tried before and were not better than that of this candidate.
   std::vector<Schedule> no_better = {};
 };

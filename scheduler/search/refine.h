@@ -54,8 +54,7 @@ class Refinement {
   /// False if the kernels of the candidate alone take longer than `least_s`.
   bool may_win(const PlannedCandidate& c) const;
   /// Searches the settings of a kind. The length of the first steps is the largest value divided by
-  /// `from`. Each further round of steps has half the length. The last length is the largest value
-  /// divided by `to`.
+  /// `from`. The length is halved until it is the largest value divided by `to`.
   void search(PlannedCandidate& c, SearchKind kind, uint32_t from, uint32_t to) const;
   /// Tries the value one step above the current one, and if that is not better, one step below. The
   /// length of the step is the largest value divided by `part`.
