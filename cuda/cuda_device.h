@@ -1,9 +1,11 @@
-// The CUDA backend: one GPU and the host memory that its copies touch.
+// The CUDA backend: one GPU, and the host memory whose bytes are copied to and from this GPU.
 //
-// The budget of MemoryKind::Device is enforced to the byte, as on the host. The default budget
-// leaves a margin of the free memory for the driver's own needs (its context, rounding to its
-// pages). After set-up, nothing is allocated, and nothing waits for the whole device. Thread-safe,
-// as Device. A device outlives its streams, events, blocks and buffers.
+// The budget of MemoryKind::Device is enforced to the byte, as on the host. The default budget is
+// the free memory of the GPU less a margin: 1/64 of the free memory, but at least 256 MiB. The
+// driver needs the margin for itself (its context, rounding to its pages). Before step 0 the
+// program allocates all that it needs. After that nothing is allocated, and no call waits for the
+// whole device. Thread-safe, as Device. A device must outlive its streams, events, blocks and
+// buffers.
 #pragma once
 
 #include <atomic>
@@ -21,7 +23,8 @@ namespace ebb {
 
 class CudaDevice final : public Device {
  public:
-  /// Throws ConfigError if the GPU does not exist or Ebb cannot run on it (check_gpu() in gpus.h).
+  /// Throws ConfigError if the GPU does not exist or Ebb cannot run on it (check_gpu() in gpus.h),
+  /// if the options ask for an emulated link, or if they ask for cuDNN and it is missing.
   explicit CudaDevice(const DeviceOptions& options);
   ~CudaDevice() override;
 

@@ -1,9 +1,10 @@
 // An event that both streams of a GPU and host threads can record and wait for.
 //
-// A record is made on a CUDA stream or on a host thread. A wait means the latest record before it.
-// How a waiter waits for a record:
-//   GPU for GPU    cudaStreamWaitEvent, which means the last record when the function is called
-//   host for GPU   cudaEventSynchronize, on a CUDA event that is not recorded again until then
+// A record is made on a CUDA stream or on a host thread. A wait is for the latest record that was
+// submitted before the wait. This is how a waiter waits for a record:
+//   GPU for GPU    cudaStreamWaitEvent, which waits for the last record before the function call
+//   host for GPU   cudaEventSynchronize. While a host thread waits for a CUDA event, or will wait,
+//                  new records use another CUDA event
 //   GPU for host   the stream waits until a word of pinned memory reaches the record's number
 //                  (cuStreamWaitValue32); the host thread writes the word
 //   host for host  RecordCounter
@@ -44,16 +45,17 @@ class CudaEvent final : public Event {
   bool done() const override;
   double time_s() const override;
 
-  /// Records the event on a CUDA stream. `point`: the position of the stream (failures.h). Throws
-  /// DeviceError.
+  /// Records the event on a CUDA stream. `point`: the clock of the stream's point (failures.h).
+  /// Throws DeviceError.
   void record_on(cudaStream_t stream, const StreamClock& point);
-  /// Makes a CUDA stream wait for the latest record; returns the point of that record. Throws
-  /// LogicError if the event was never recorded; throws DeviceError.
+  /// Makes a CUDA stream wait for the latest record. Returns the point of that record. Throws
+  /// LogicError if the event was never recorded, and DeviceError if CUDA reports an error.
   StreamClock make_wait(cudaStream_t stream) const;
 
   /// Announces a record on a host thread whose stream is at `point`. Returns the number of the
-  /// record; the thread passes it to reach() later.
+  /// record. When its work is complete, the thread passes this number to reach().
   uint64_t submit_record(const StreamClock& point);
+  /// Ends the waits for this record. `error`: why the work before the record failed, or null.
   void reach(uint64_t record, std::exception_ptr error) {
     host_records_->reach(record, std::move(error));
   }
@@ -64,9 +66,10 @@ class CudaEvent final : public Event {
   /// pass every token to exactly one of the three methods below. Throws LogicError if the event was
   /// never recorded.
   uint64_t submit_wait() const;
-  /// Blocks until the record of the token is reached.
+  /// Blocks until the record of the token is reached. The result has the first failure before the
+  /// record, or null.
   Reached await(uint64_t token) const;
-  /// As await(), but ignores failures before the record.
+  /// As await(), but the result has only a failure of the wait itself, not one before the record.
   Reached await_end(uint64_t token) const;
   /// Cancels the wait.
   void drop_wait(uint64_t token) const;
@@ -101,7 +104,7 @@ class CudaEvent final : public Event {
 
   mutable std::mutex mutex_;
   mutable std::vector<DeviceRecord>
-      device_records_;            // one; more while a thread waits for an older record
+      device_records_;            // one, or more while a thread waits for an older record
   Where where_ = Where::Nowhere;  // of the latest record, like the next two members
   uint32_t record_ = 0;
   StreamClock point_;

@@ -1,10 +1,10 @@
-// Copies between the GPU and host memory that is not pinned, through a ring of staging buffers
-// (slots).
+// Copies between the GPU and host memory that is not pinned, through a ring of staging buffers, the
+// slots.
 //
 // A thread of the ring copies between host memory and slots, slot by slot, while the stream copies
 // between slots and the device. Events order both. So a copy is asynchronous, like a copy of pinned
 // memory, and the next operation of the stream comes after it. The speed is that of one core, about
-// 10 GB/s. One ring serves one direction.
+// 10 GB/s. The device has two rings: all copies of one ring are loads, or all are stores.
 //
 // Errors: as CudaStream::copy(). A failure on the ring's thread counts as a failure of that copy in
 // the stream that submitted it. Later copies of a failed stream are skipped. Copies of other
@@ -32,28 +32,29 @@ class StagingRing {
   StagingRing(const StagingRing&) = delete;
   StagingRing& operator=(const StagingRing&) = delete;
 
-  /// Submit a copy from host to device (load) or from device to host (store). `point`: the position
-  /// of the stream. Throw DeviceError.
+  /// Submit a copy from host to device (load) or from device to host (store). `point` is the point
+  /// of `stream` (failures.h), already at the operation of this copy. Throw DeviceError.
   void load(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
             size_t bytes);
   void store(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
              size_t bytes);
 
-  /// Blocks until the thread has finished all copies submitted so far. Called before home memory is
-  /// freed.
+  /// Blocks until the thread has finished all copies submitted so far. Called before memory of
+  /// MemoryKind::Home is freed.
   void wait() { thread_->wait_until_idle(); }
 
  private:
   struct Slot {
     explicit Slot(CudaContext& context) : filled(context), free(context) {}
     std::byte* data = nullptr;
-    CudaEvent filled, free;
-    bool used = false;  // free was recorded
+    CudaEvent filled, free;  // the data is in the slot; the slot may be filled again
+    bool used = false;       // `free` has a record
   };
 
   Slot& next_slot() { return *slots_[next_++ % kStagingSlots]; }
-  /// Submits a part of the operation's copy to the ring's thread, followed by a record of `copied`.
-  /// An exception of the part becomes the failure of the operation.
+  /// The thread of the ring runs piece(), which copies one part of the operation's copy, and then
+  /// reaches a record of `copied`. If piece() throws, the exception is the failure of the
+  /// operation.
   template <class Piece>
   void submit(const Operation& operation, CudaEvent& copied, Piece piece);
   void copy_piece(std::byte* to, const std::byte* from, size_t bytes);

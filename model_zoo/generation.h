@@ -8,8 +8,8 @@
 //
 // Logits depend only on the tokens so far, not on the division of the prompt into parts. On the
 // host backend they have the same bits as in one forward over all tokens. A Generation may be used
-// for several texts, one after the other. One thread at a time. Errors: ConfigError (lengths,
-// tokens), NumericError (a logit that is NaN or +Inf).
+// for several texts, one after the other: read_prompt() begins a new text. One thread at a time.
+// B is 1. V is the size of the vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +24,27 @@ namespace ebb {
 
 struct GenerationShape {
   int64_t prompt_length = 1;
-  int64_t max_tokens = 1;      ///< to generate
-  int64_t piece_length = 512;  ///< longest part of the prompt; each part loads the weights once
+  int64_t max_tokens = 1;      ///< the largest number of tokens to generate
+  int64_t piece_length = 512;  ///< tokens of one part of the prompt; each part loads the weights
 };
 
 class Generation {
  public:
+  /// Throws ConfigError if a length is less than one, or if the prompt and the tokens to generate
+  /// need more positions than the model has. `dtype`: of the activations and of the cache.
   Generation(const ModelConfig& config, const GenerationShape& shape, DType dtype);
 
-  /// For prepare_inference(): the first forward reads a part of the prompt, the second one token.
+  /// For prepare_inference(). The first forward reads a part of the prompt, the second reads one
+  /// token. The result refers to this object.
   std::span<const ForwardSpec> passes() const { return passes_; }
 
-  /// Returns the logits (V) of the next token, valid until the next call. REQUIRES: `prompt` has
-  /// prompt_length tokens.
+  /// Begins a new text. Returns the logits (V) of the next token, valid until the next call. Throws
+  /// ConfigError if a token is not in the vocabulary. REQUIRES: `prompt` has prompt_length tokens;
+  /// `inference` was made from passes() of this object.
   std::span<const float> read_prompt(Inference& inference, std::span<const int32_t> prompt);
-  /// Reads one more token and returns the logits of the next. The last of max_tokens tokens need
-  /// not be read.
+  /// Reads one more token and returns the logits of the token after it, valid until the next call.
+  /// The last token that is generated need not be read. REQUIRES: read_prompt() was called, at most
+  /// max_tokens tokens are read after it, and the token is in the vocabulary.
   std::span<const float> read_token(Inference& inference, int32_t token);
 
  private:
@@ -55,17 +60,18 @@ class Generation {
   std::vector<float> logits_;
 };
 
-/// The settings for the choice of the next token. Logits are divided by the temperature. The
-/// candidates are the top_k tokens with the greatest logits, and of these the fewest whose
-/// probabilities add up to top_p.
+/// The settings for the choice of the next token. Logits are divided by the temperature. The token
+/// is chosen from the top_k tokens with the greatest logits, and of these from the fewest whose
+/// probabilities add up to at least top_p.
 struct Sampling {
   double temperature = 0;  ///< 0: always the greatest logit; if several are equal, the first
   int64_t top_k = 0;       ///< 0: all
-  double top_p = 1;
+  double top_p = 1;        ///< 1: no limit
   uint64_t seed = 1;
 };
 
-/// Makes the index-th choice of a run. A pure function that uses counter-based random numbers.
+/// Chooses a token. `index`, which counts the choices of a run from 0, and the seed determine the
+/// random number, so this is a pure function. Throws NumericError if a logit is NaN or +Inf.
 int32_t choose_token(std::span<const float> logits, const Sampling& sampling, uint64_t index);
 
 }  // namespace ebb

@@ -24,21 +24,25 @@ struct Gpt2Config {
   int64_t inner_channels() const { return mlp_channels.value_or(4 * channels); }
 };
 
-/// The number of parameters of a model with this configuration.
+/// The number of elements of all parameters of a model with this configuration.
 uint64_t num_parameters(const Gpt2Config& config);
-/// The model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N per token
-/// plus attention, without recomputation.
+/// The model FLOPs of a training step over `tokens` tokens in sequences of `length` tokens: for
+/// each token 6 for each parameter element, but none for position embeddings, plus those of
+/// attention. Recomputation does not count.
 double training_flops(const Gpt2Config& config, uint64_t tokens, int64_t length);
 
-/// Inputs: tokens, positions, targets, each (B, T) int32. A packed model also has the input
-/// document_starts (B, T) int32 (AttentionShape), and positions restart with each document. With
-/// `cache_length` > 0 there is a cache of keys and values for this number of positions, which is an
-/// input that keeps its content. Then the tokens are the newest of each row and attend to all
-/// earlier ones; training is not possible.
+/// Inputs: tokens, positions, targets, each (B, T) int32, where B is the micro-batch size and T is
+/// `length`. A packed model also has the input document_starts (B, T) int32 (AttentionShape), and
+/// positions restart with each document.
+///
+/// With `cache_length` > 0 the model is for generation, and training is not possible. It has one
+/// more input, the cache of keys and values (layers, B, cache_length, 2 * channels), whose content
+/// stays from one forward to the next. The T tokens of a row then follow those whose keys and
+/// values are in the cache, and attend to all of them.
 class Gpt2 : public Model {
  public:
-  /// Throws ConfigError for invalid sizes (heads do not divide the channels, T exceeds the
-  /// positions, ...).
+  /// `dtype`: of the activations and of the cache. Throws ConfigError for invalid sizes (heads do
+  /// not divide the channels, T exceeds the positions, ...), and for a packed model with a cache.
   Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, DType dtype,
        bool packed = false, int64_t cache_length = 0);
 
@@ -57,7 +61,8 @@ class Gpt2 : public Model {
  private:
   struct Layer {
     WeightAndBias norm1, qkv, projection, norm2, up, down;
-    uint32_t first_dropout;  ///< of three: attention weights and both results
+    /// Sites of dropout, in order: attention weights, result of attention, result of the MLP.
+    uint32_t first_dropout;
   };
   Layer declare_layer(int64_t index);
 

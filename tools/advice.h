@@ -1,6 +1,8 @@
-// Advice: which flags to change when a run does not fit into memory, or to make it faster. Each
-// change is planned like the run itself, so the advice says what the planner predicts. The changes
-// themselves are those of flag_changes.h, and other memory budgets.
+// Advice: which flags the user can change if a run does not fit into memory, or to make a run
+// faster. Each change is planned like the run itself, so the advice says what the planner predicts.
+// The changes are those of flag_changes.h, and other memory budgets. They have kinds:
+// flag_changes() returns one list of alternatives for each kind. The memory budgets are one more
+// kind.
 #pragma once
 
 #include <functional>
@@ -17,43 +19,49 @@
 
 namespace ebb {
 
-/// A change after which the run fits, and what is predicted then.
+/// A change after which the run fits, and what the planner predicts for the changed run.
 struct PlannedChange {
   std::string text;                         ///< "--micro-batch-size 2 --gradient-accumulation 8"
-  std::string price = {};                   ///< as in FlagChange
+  std::string price = {};                   ///< what else changes; empty: results keep all bits
   double seconds = 0;                       ///< of a step; 0 for inference
   double tokens_per_second = 0;             ///< 0 for inference, and on a machine without rates
   size_t device_bytes = 0, host_bytes = 0;  ///< 0 for inference
 };
 
-/// For a training that does not fit: of each kind the first change after which it fits, ordered by
-/// predicted tokens per second. REQUIRES: plan_step_of(options, context) throws a PlanError.
+/// For a training that does not fit. From each kind of change, takes the first change after which
+/// the training fits. Returns these changes sorted by predicted tokens per second, the fastest
+/// first. REQUIRES: plan_step_of(options, context) throws a PlanError.
 std::vector<PlannedChange> changes_that_fit(const TrainOptions& options,
                                             const PlanContext& context);
-/// The first three changes as a table, or the sentence that there is none.
+/// The first three changes as a table, or a sentence that says that there is none.
 std::string format_changes(std::span<const PlannedChange> changes);
 
-/// As plan_run() of train_setup.h, but a PlanError also lists the changes after which the run fits.
+/// As plan_run() of train_setup.h. If the run does not fit, the text of the PlanError also has the
+/// table of format_changes().
 void plan_or_advise(const TrainOptions& options, TrainSetup& setup);
 
 /// Plans an evaluation or a generation with other flags. Throws PlanError where it does not fit.
 using PlanInference =
     std::function<PreparedInference(const RunFlags& flags, const Budgets& budgets)>;
-/// For an evaluation or a generation that does not fit on this device.
+/// For an evaluation or a generation that does not fit on this device. From each kind of change,
+/// returns the first change after which it fits, in the order of the kinds.
 std::vector<PlannedChange> inference_changes_that_fit(const RunFlags& requested,
                                                       const DeviceOptions& device,
                                                       const PlanInference& plan);
 
+/// A change that makes a training faster.
 struct Gain {
   PlannedChange change;
-  double ratio = 1;  ///< of predicted tokens per second, after the change and before it
+  double ratio = 1;  ///< predicted tokens per second after the change, divided by those before it
 };
 /// A smaller ratio than this is within the error of predictions.
 inline constexpr double kLeastGain = 1.03;
 
-/// For a training that fits: the change with the most tokens per second. A change with a
-/// higher price must be more than 1 % faster than one with a lower price. nullopt where no change
-/// reaches kLeastGain, where the training does not fit, and where the machine has no rates.
+/// For a training that fits, returns the change with the most predicted tokens per second. Changes
+/// are tried in this order: changes of flags without a price, more device memory, changes of flags
+/// with a price. A later change must be more than 1 % faster than the best earlier one. Returns
+/// nullopt if no change reaches kLeastGain, if the training does not fit, or if the rates of the
+/// machine are not known.
 std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& context);
 /// "--device-memory 96MiB: 1.21 x the tokens/s, as predicted"
 std::string format_gain(const std::optional<Gain>& gain);

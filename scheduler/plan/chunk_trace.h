@@ -1,5 +1,5 @@
 // A trace in terms of chunks: the items of the compute stream in order, with the chunks that each
-// needs. Planner and validator begin with it. Pure.
+// item needs. The planner and the validator of plans begin with it. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,13 @@ using NeedIndex = Index<struct NeedTag>;  ///< in ChunkTrace::needs
 
 /// What an item does with a chunk.
 enum class Touch : uint8_t {
-  Read,    ///< weights
-  Create,  ///< writes the first contribution; the old content does not matter
-  Update,  ///< adds a later contribution, or reads the sums for the last time
+  /// Reads weights, or (a device update) a finished gradient.
+  Read,
+  /// Writes the first contribution to gradient sums, or a finished gradient. The old content does
+  /// not matter. A device update has this touch on its weights, which are always on the device.
+  Create,
+  /// Adds a later contribution to gradient sums, or reads them for the last time.
+  Update,
 };
 
 struct ChunkUse {
@@ -30,26 +34,29 @@ struct ChunkUse {
 /// What happens to a chunk of the activation arena at an item.
 enum class ArenaChunkEvent : uint8_t {
   Begin,   ///< it is allocated; the old content does not matter
-  Idle,    ///< nothing touches it after this item until Needed
+  Idle,    ///< no item uses it between this item and the item with its next Needed event
   Needed,  ///< it is used again
-  End,
+  End,     ///< no later item uses it
 };
 inline constexpr int kNumArenaChunkEvents = 4;
 
-/// One of three: a call, the rounding of a parameter chunk, or its update on the device.
+/// An item is a call, the rounding of a parameter chunk, or the device update of a parameter chunk.
+/// The other two of the first three members are kNone.
 struct ChunkTraceItem {
   CallIndex call = kNone;
   ChunkIndex rounded_chunk = kNone;
   ChunkIndex updated_chunk = kNone;
-  uint32_t first_use = 0, num_uses = 0;  ///< in ChunkTrace::uses; each chunk appears once
-  uint32_t first_event[kNumArenaChunkEvents] = {};  ///< in ChunkTrace::events
+  uint32_t first_use = 0, num_uses = 0;  ///< in ChunkTrace::uses; no chunk appears twice
+  /// [event] in ChunkTrace::events
+  uint32_t first_event[kNumArenaChunkEvents] = {};
   uint32_t num_events[kNumArenaChunkEvents] = {};
 
   bool is_round() const { return rounded_chunk != kNone; }
   bool is_update() const { return updated_chunk != kNone; }
 };
 
-/// An item that needs a chunk on the device: it uses the chunk, or the chunk begins or is needed.
+/// An item that needs a chunk on the device: the item uses the chunk, or the chunk has a Begin or
+/// Needed event at the item.
 struct Need {
   ItemIndex item;
   FlatIndex chunk;
@@ -58,11 +65,13 @@ struct Need {
 struct ChunkTrace {
   std::vector<ChunkTraceItem> items;
   std::vector<ChunkUse> uses;
-  std::vector<FlatIndex> events[kNumArenaChunkEvents];  ///< arena chunks
+  std::vector<FlatIndex> events[kNumArenaChunkEvents];  ///< [event] arena chunks, by item
+  /// [space] the flat index of the first chunk of the space; one more entry at the end
   uint32_t first_flat[kNumSpaces + 1] = {};
-  std::vector<Need> needs;                ///< by item, then by chunk
-  std::vector<uint32_t> first_need;       ///< [chunk] in needs_of_chunk; one more entry at the end
-  std::vector<NeedIndex> needs_of_chunk;  ///< by chunk, ascending
+  std::vector<Need> needs;  ///< sorted by item, then by chunk
+  /// [chunk] the index of its first entry in needs_of_chunk; one more entry at the end
+  std::vector<uint32_t> first_need;
+  std::vector<NeedIndex> needs_of_chunk;  ///< sorted by chunk, then by item
 
   uint32_t num_flat() const { return first_flat[kNumSpaces]; }
   FlatIndex flat_index(ChunkId id) const {
@@ -78,15 +87,18 @@ struct ChunkTrace {
   }
 };
 
-/// Without device updates. `with_gradients` false: an evaluation, in which nothing is rounded.
+/// The chunk trace without device updates. If `with_gradients` is false, the trace is that of an
+/// evaluation, in which nothing is rounded.
 ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_gradients);
 
-/// The same with an update of each chunk that is stored on the device: after the item that rounds
-/// its gradient, or at the end if it waits for the norm. REQUIRES: each of these chunks is rounded.
+/// The chunk trace `plain` with the device update of each chunk whose record is_on_device(). An
+/// update that runs early comes after the item that rounds the chunk's gradient. Updates that wait
+/// for the norm come at the end. REQUIRES: the gradient of each of these chunks is rounded.
 ChunkTrace with_updates(const ChunkTrace& plain, const Layout& layout,
                         std::span<const ChunkRecord> chunks);
 
-/// The largest number of chunks that are between their first and their last item at a time.
+/// A chunk is alive from the first to the last item that uses it. Returns the largest number of
+/// chunks that are alive at one item.
 uint32_t peak_of_chunks(const ChunkTrace& chunk_trace);
 
 /// The number of chunks of the activation arena.

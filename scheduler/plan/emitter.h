@@ -1,5 +1,5 @@
-// The second half of the planner: it makes the list of operations from the decisions of Residency,
-// each with the operations that it waits for. Part of make_plan(); one thread.
+// The second half of the planner: from the decisions of Residency it makes the list of operations.
+// Each operation lists the operations that it waits for. Part of make_plan(); one thread.
 #pragma once
 
 #include <initializer_list>
@@ -13,6 +13,8 @@ namespace ebb {
 
 class Emitter {
  public:
+  /// REQUIRES: residency.run() has returned; plan.chunks and plan.gradient_buffers are set. All
+  /// arguments must outlive this object.
   Emitter(const ChunkTrace& chunk_trace, const Layout& layout, const PlanOptions& options,
           Residency& residency, Plan& plan)
       : chunk_trace_(chunk_trace),
@@ -20,9 +22,11 @@ class Emitter {
         options_(options),
         residency_(residency),
         plan_(plan) {}
+  /// Adds all operations to the plan, and sets Store::op in the residency. Called once.
   void run();
 
  private:
+  /// Adds an operation to the plan. Of `waits`, leaves out kNone.
   OpIndex emit(Op op, std::initializer_list<OpIndex> waits);
   void emit_item(ItemIndex item);
   void emit_stores_after(ItemIndex item);
@@ -30,6 +34,7 @@ class Emitter {
   void order_assignments();
   void emit_assignments_after(ItemIndex position);
   void emit_assignment(const Assignment& assignment);
+  /// Drops the copy of `chunk` on the device after `store`, or if that is kNone, after `last_item`.
   void emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, ItemIndex last_item,
                  StoreIndex store);
   void emit_update(ChunkIndex chunk, OpIndex wait, bool deferred = false);
@@ -54,11 +59,12 @@ class Emitter {
   std::vector<OpIndex> pending_load_;  // [flat index] the load that no item has waited for yet
   std::vector<OpIndex> last_drop_;     // [flat index]
   std::vector<AssignmentIndex> assignment_order_;  // by position
-  std::vector<uint32_t> first_assignment_after_;  // [order of position] in assignment_order_
+  /// [order_of(position)] the end of the assignments at this position in assignment_order_
+  std::vector<uint32_t> first_assignment_after_;
   size_t next_assignment_ = 0;
   std::vector<StoreIndex> store_order_;  // by after_item
   size_t next_store_ = 0;
-  std::vector<OpIndex> last_update_of_buffer_;
+  std::vector<OpIndex> last_update_of_buffer_;  // [gradient buffer]
   std::vector<OpIndex> last_update_;  // [parameter chunk] its deferred update, or that of this step
   std::vector<uint32_t> parts_stored_;  // [parameter chunk] gradient chunks stored
   OpIndex last_gradient_store_ = kNone;

@@ -36,21 +36,29 @@ class DeviceState {
   Planes planes(ChunkIndex chunk) const;
 
   /// Copies elements [first, first + count) of the planes `asked` to the host, part by part, and
-  /// calls visit(first, count, copies) for each part. In `copies` the planes that were not asked
-  /// for are null. With `changed`, the copies are written back to the device after each call.
-  /// REQUIRES: has(chunk); the chunk's block is mapped; visit() does not call visit_copies().
+  /// calls visit(first, count, copies) for each part. Here `first` always counts from the first
+  /// element of the chunk. copies[i] is the address of element `first` of plane i, or null if this
+  /// plane was not asked for. With `changed`, the copies are written back to the device after each
+  /// call. Blocks until all copies are complete. REQUIRES: has(chunk); the chunk's block is mapped;
+  /// visit() does not call visit_copies().
   using VisitCopies = std::function<void(uint64_t first, uint64_t count, const Planes& copies)>;
   void visit_copies(ChunkIndex chunk, uint64_t first, uint64_t count, PlaneSet asked, bool changed,
                     const VisitCopies& visit) const;
 
   /// Registers the factors of a range of elements. Must be called for all ranges before the first
-  /// update.
+  /// update. Throws LogicError if there are more than kMaxFactors different pairs of factors
+  /// (scheduler/search/memory_sizes.h).
   void expect(const AdamWRange& run);
-  /// Sets the coefficients of the updates that run before the norm is known, or of those that run
-  /// after it. REQUIRES: none of these updates is running.
+  /// Computes the coefficients of the updates that run after the norm is known, if `after_norm` is
+  /// true, or else of the updates that run before. `step` has the values of the current step.
+  /// REQUIRES: none of these updates is running.
   void decide(const AdamWStep& step, bool after_norm);
-  /// Called if the norm is not a number: updates that run after the norm then change nothing.
+  /// Called if the norm is infinite or NaN. The updates that run after the norm then change
+  /// nothing.
   void skip();
+  /// Submits the update of one range of a chunk. `planes` are those of the whole chunk, with the
+  /// gradient. `run` counts elements from the first element of the chunk. REQUIRES: expect(run) was
+  /// called. The update begins after decide() or skip() for this step.
   void submit_update(Stream& compute, Kernels& kernels, const Planes& planes, const AdamWRange& run,
                      bool after_norm) const;
 
@@ -64,8 +72,8 @@ class DeviceState {
   Planes planes_in(std::byte* memory, uint64_t num_elements, PlaneSet which) const;
 
   const Layout& layout_;
-  uint32_t num_chunks_ = 0;      // whose state is here
-  std::vector<uint32_t> index_;  // [parameter chunk] the number of chunks here before it, or kNone
+  uint32_t num_chunks_ = 0;      // chunks with device updates
+  std::vector<uint32_t> index_;  // [parameter chunk] index among these chunks, or kNone
   std::byte* weights_;
   Buffer planes_;
   std::vector<Factors> factors_;  // each pair once

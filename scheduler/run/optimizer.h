@@ -3,17 +3,19 @@
 //
 // The gradients of a step are summed in fp32 on the device and rounded once to the gradient type.
 // The squares of the rounded gradients are summed in pieces of fixed size. The norm and AdamW use
-// only the rounded gradients. With clipping, and in fp16, updates wait for the norm, and a norm
-// that is not a number skips all updates of the step. In all other runs a gradient that is not a
-// number throws a NumericError that names the first tensor. A deferred update runs in the next
-// step, with the clip scale and the learning rate of its own step. The state of chunks with device
-// updates is on the device (device_state.h).
+// only the rounded gradients. "Not a number" means infinite or NaN here. With clipping, and in
+// fp16, updates wait for the norm. If the norm is not a number, all updates of the step are
+// skipped. In all other runs a gradient that is not a number throws a NumericError that names the
+// first tensor. A deferred update runs in the next step, with the clip scale and the learning rate
+// of the step that computed the gradient. The state of chunks with device updates is on the device
+// (device_state.h).
 //
 // In an emulated step no kernel writes the partial norms, so they stay zeros. The norm is then 0,
 // no step is skipped, and every update does its full work on the bytes in the gradient buffers.
 //
-// Thread-safety: the submit_ functions run on the program thread; norm(), update() and speculate()
-// run on the update stream. The program thread calls all other functions between steps.
+// Thread-safety: the submit_ functions run on the program thread. norm(), update() and speculate()
+// run on the host thread of the update stream. The program thread calls all other functions while
+// no step runs.
 #pragma once
 
 #include <string>
@@ -36,17 +38,21 @@ namespace ebb {
 
 class Optimizer : public ChunkWork {
  public:
-  /// `plan` must outlive the optimizer. `device_state`: the state of the chunks with device updates. `trained[p]`: a step computes a
-  /// gradient of parameter p; the other parameters are never changed.
+  /// All arguments except `trained` and `options` must outlive the optimizer. `device_state` has
+  /// the state of the chunks with device updates. trained[p] is true if a step computes a gradient
+  /// of parameter p. The other parameters are never changed.
   Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
             const State& state, DeviceState& device_state, std::vector<bool> trained,
             const Plan& plan, const TrainerOptions& options);
 
+  /// Called once before each step. REQUIRES: no work of the step before is running.
   void begin_step(double learning_rate);
-  /// Restores the state to its values before the current step. Returns false if this is not
-  /// possible (Trainer::step() lists the cases). REQUIRES: the step threw, and no work is running.
+  /// Restores the state and the counters to their values before the current step, but with the
+  /// deferred updates of the step before. Returns false if this is not possible (Trainer::step()
+  /// lists the cases). REQUIRES: the step threw, and no work is running.
   bool roll_back();
 
+  // These functions are described in executor.h.
   void submit_round(Stream& compute, ChunkIndex chunk) override;
   void submit_partial_norms(Stream& store, ChunkIndex chunk) override;
   void submit_update(Stream& compute, ChunkIndex chunk) override;
@@ -55,12 +61,13 @@ class Optimizer : public ChunkWork {
   void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late) override;
   Cost update_cost(ChunkIndex chunk) const override;
 
-  /// Whether deferred updates of the last step have yet to run.
+  /// True if the deferred updates of the last step have not run yet.
   bool has_deferred() const { return has_deferred_; }
-  /// To be called when a flush plan has made the deferred updates.
+  /// Must be called after a flush plan has made the deferred updates.
   void forget_deferred() { has_deferred_ = false; }
 
-  /// The factor with which the next step multiplies the gradient of the loss.
+  /// The factor with which the next step multiplies the gradient of the loss. It is 1 unless the
+  /// weights are fp16.
   uint32_t loss_scale() const { return counters_.loss_scale.value; }
 
   /// The number of the next step, counted from 0; skipped steps count.
@@ -70,18 +77,21 @@ class Optimizer : public ChunkWork {
   }
 
   // The results of the last step.
+  /// The norm of all gradients before clipping, without the loss scale.
   double grad_norm() const { return grad_norm_; }
+  /// True if the norm was not a number, so that the step changed no parameter.
   bool skipped() const { return skipped_; }
   const OptimizerCounters& counters() const { return counters_; }
   const Speculation& speculation() const { return speculation_; }
   /// The name of the first tensor, in call order, whose gradient is not a number, or a remark if
-  /// all gradients are finite and only their sum is not. REQUIRES: skipped().
+  /// all gradients are finite and only their sum is not. REQUIRES: skipped(); no later step has
+  /// begun.
   std::string first_bad_tensor() const;
 
   /// Continues from these counters, for example those of a checkpoint. REQUIRES: !has_deferred().
   void restore(const OptimizerCounters& counters) { counters_ = counters; }
-  /// The lock for which updates wait: an update on the host when it runs, and an update on the
-  /// device before it is submitted.
+  /// The lock for which updates wait. A host update waits when it runs. A device update waits
+  /// before it is submitted.
   StateLock& state_lock() { return state_lock_; }
 
  private:

@@ -1,7 +1,7 @@
 // The training state, seen by parameter: initial values, reads and writes of masters and planes,
 // and the hash of the state. The state of a chunk is in host memory, or on the device if the chunk
-// has device updates. The copies that the device loads of weights in host memory are not part of
-// the state.
+// has device updates. If the state is in host memory, the device computes with a copy of the
+// weights. This copy is not part of the state.
 //
 // Thread-safety: several threads may read at once. A chunk must not be written or updated while
 // another thread accesses the same chunk.
@@ -38,13 +38,14 @@ void with_weight_type(DType type, const F& f) {
   }
 }
 
-/// Computes the initial values of elements [first, first + out.size()) of a parameter. They depend
-/// on the seed and on the parameter only, not on the layout or on the range. REQUIRES: first is a
-/// multiple of 4.
+/// Computes the initial values of elements [first, first + out.size()) of a parameter. The value of
+/// an element depends on the seed, the parameter's name and `init`, and the index of the element.
+/// It does not depend on the layout or on the range. REQUIRES: `first` is a multiple of 4.
 void initial_values(const Parameter& parameter, uint64_t seed, uint64_t first,
                     std::span<float> out);
-/// Computes the initial values of elements [first, first + count) and passes them to `take` in
-/// parts. Several threads call `take` at once.
+/// Computes the initial values of elements [first, first + count) of a parameter and passes them to
+/// `take` in parts. Several threads call `take` at once, for different parts. REQUIRES: `first` is
+/// a multiple of 4.
 using TakeInitial = std::function<void(uint64_t first, std::span<const float> values)>;
 void initialise(const Parameter& parameter, uint64_t seed, uint64_t first, uint64_t count,
                 ThreadTeam& team, const TakeInitial& take);
@@ -52,8 +53,8 @@ void initialise(const Parameter& parameter, uint64_t seed, uint64_t first, uint6
 /// The parameter of this name. Throws ConfigError if there is none.
 ParameterId parameter_named(const Layout& layout, std::string_view name);
 
-/// Receives the next bytes of one plane of a parameter. All calls together cover the plane, from
-/// the first element to the last.
+/// Receives the next bytes of one plane of a parameter, in the type of the plane. All calls
+/// together cover the plane, from the first element to the last.
 using VisitPlane = std::function<void(std::span<std::byte>)>;
 
 class State {
@@ -73,9 +74,10 @@ class State {
   /// REQUIRES: the elements exist.
   void read(ParameterId id, uint64_t first, std::span<float> masters) const;
   void write(ParameterId id, uint64_t first, std::span<const float> masters);
-  /// Reads the weights that the device computes with. REQUIRES: the elements exist.
+  /// Reads elements [first, first + weights.size()) of the weights that the device computes with.
+  /// They have the precision of the weight type. REQUIRES: the elements exist.
   void read_weights(ParameterId id, uint64_t first, std::span<float> weights) const;
-  /// The XXH64 of the masters and the other planes of all parameters in call order
+  /// The XXH64 hash of the masters and of the other planes of all parameters, in call order
   /// (cpu_adam/state_hash.h).
   uint64_t hash() const;
   /// Passes one plane of a parameter to `visit`, part by part. `plane` is an index of
@@ -98,7 +100,7 @@ class State {
   const Layout& layout_;
   const Home& home_;
   const DeviceState& device_state_;
-  const PlaneSet masters_;  // the planes that hold them
+  const PlaneSet masters_;  // the planes that hold the masters
 };
 
 }  // namespace ebb

@@ -4,11 +4,14 @@
 // Each combination of micro-batch order, recomputation and placement of activations has one dry run
 // and layout, and one plan for each order of updates. Each plan is simulated on the machine
 // (scheduler/plan/simulate.h). The simulated time is that of a step that follows another one, since
-// a plan begins with the deferred updates of the step before. If two times are equal up to
-// rounding, as they are on a machine without rates, the candidate that moves fewer bytes is chosen,
-// then the one with fewer flops, then the first one: simple settings come first.
+// a plan begins with the deferred updates of the step before. Two times are equal if they differ
+// only by rounding. If the rates of the machine are not known, all times are 0. Of candidates with
+// equal times, the one that moves fewer bytes is chosen, then the one with fewer flops, then the
+// first one: simple settings come first.
 //
-// Pure functions; the result does not depend on the number of threads.
+// Pure functions. choose() plans on all cores that the process may use, but makes only one dry run
+// at a time, because a model need not be thread-safe. The result does not depend on the number of
+// threads.
 #pragma once
 
 #include <string>
@@ -25,12 +28,15 @@ inline constexpr double kEqualSeconds = 1e-9;
 /// because it is slower in clipped steps. REQUIRES: both fit the budgets.
 bool is_better(const Candidate& a, const Candidate& b);
 
-/// The complete preparation of the best candidate. If no candidate fits, throws PlanError with the
-/// smallest budget that works for one.
+/// The complete preparation of the best candidate: it has all plans. Throws ConfigError if the
+/// model cannot run with the options. If no candidate fits the budgets, throws PlanError, whose
+/// text says with which smallest budget one does. If host memory is too small, the PlanError is a
+/// HomeTooSmall, which has this budget as a number.
 Preparation choose(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                    const Machine& machine);
 
-/// Why the chosen candidate is better than the next one, in a few words.
+/// Why the chosen candidate is better than the next one, in a few words. `prepared` is a result of
+/// choose().
 std::string why_chosen(const Preparation& prepared);
 
 }  // namespace ebb

@@ -14,16 +14,20 @@ namespace ebb {
 /// A candidate with its dry run, its schedule and its plan.
 struct PlannedCandidate {
   std::shared_ptr<const Preparation> context;  ///< scheduler/search/prepare.h
-  Schedule asked;  ///< candidate.schedule says what the plan does: its numbers may be smaller
+  /// The schedule for which the plan is made. The numbers of the plan, which candidate.schedule
+  /// has, may be smaller.
+  Schedule asked;
   Plan plan = {};
   Candidate candidate = {};
-  size_t setting = 0, row = 0;  ///< in schedules_to_try(); among its candidates
+  /// `setting`: the index of the schedule in the result of schedules_to_try(). `row`: the index of
+  /// the candidate among those of this schedule.
+  size_t setting = 0, row = 0;
   /// Schedules that were tried before and were not better than that of this candidate.
   std::vector<Schedule> no_better = {};
 };
 
-/// A copy of the candidate with a changed schedule and without a plan. The schedule of the original
-/// is among the copy's `no_better`.
+/// A copy of the candidate without a plan. change(schedule) changes the schedule of the copy. The
+/// schedule of the original is among the copy's `no_better`.
 template <class Change>
 PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
   PlannedCandidate other{.context = c.context,
@@ -37,8 +41,8 @@ PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
   return other;
 }
 
-/// Is `a` better than `b` (is_better(), scheduler/search/choose.h)? Of two equal candidates, the
-/// first one in the table is better.
+/// True if `a` is better than `b` (is_better(), scheduler/search/choose.h). Of two equally good
+/// candidates, the one with the smaller `setting` and then the smaller `row` comes first.
 bool comes_first(const PlannedCandidate& a, const PlannedCandidate& b);
 
 /// Evaluates candidates by budgets and the rates of a machine. Thread-safe.
@@ -49,17 +53,21 @@ class Evaluator {
       : budgets_(budgets), machine_(machine) {}
 
   /// Stores in c.candidate the memory, the bytes moved and the simulated time of c.plan, but no
-  /// bound. Returns an empty string; or, if host memory is too small, the text of an error, and
-  /// then c.candidate.why_not has the reason.
+  /// bound, and returns an empty string. If the budget of host memory or that of device and host
+  /// memory together is too small, returns the text of the error, and stores the reason in
+  /// c.candidate.why_not and no time. The budget of device memory is not checked, because the
+  /// number of blocks is already chosen for it.
   std::string evaluate(PlannedCandidate& c) const;
   /// Computes the bound of c.plan.
   void bound(PlannedCandidate& c) const;
-  /// Makes the plan that c.asked asks for and evaluates it. Returns whether it fits the budgets.
+  /// Makes c.plan for the schedule c.asked and evaluates it. Returns whether it fits the budgets.
+  /// REQUIRES: c.context->num_blocks >= c.context->smallest_blocks.
   bool plans(PlannedCandidate& c) const;
-  /// Replaces `c` by `other` and computes the bound.
+  /// Replaces `c` by `other` and computes the bound. REQUIRES: plans(other) was true.
   void take(PlannedCandidate other, PlannedCandidate& c) const;
-  /// Plans `other`, and replaces `c` by it if it fits and is better. Returns whether it did so.
-  /// Schedules in other.no_better are not planned again: false.
+  /// Plans `other`, and replaces `c` by it if it fits and is better. Returns whether it did so. If
+  /// not, adds the schedule of `other` to c.no_better. A schedule that is in other.no_better is not
+  /// planned again, and the result is false.
   bool replaces(PlannedCandidate other, PlannedCandidate& c) const;
 
  private:

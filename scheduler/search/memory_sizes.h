@@ -12,19 +12,21 @@
 
 namespace ebb {
 
-/// What a plan needs in host memory.
+/// What a plan needs in host memory, as numbers of buffers and chunks, for the constructor of Home.
 HomeOptions home_options(const Plan& plan);
 
 /// Device memory for one sum of squares of each piece of the parameter space.
 size_t partial_norm_bytes(const Layout& layout);
 
 /// Device memory for the planes of `num_chunks` chunks that the device updates. The weights are not
-/// counted: they are in blocks.
+/// counted, because they are in blocks.
 size_t device_state_bytes(const Layout& layout, uint32_t num_chunks);
-/// Elements and bytes of the bounce buffer.
+/// The bounce buffer has room for all planes of this number of elements of the parameter space.
 uint64_t bounce_buffer_elements(const Layout& layout);
+/// Pinned memory for the bounce buffer.
 size_t bounce_buffer_bytes(const Layout& layout);
-/// Pairs of decay factor and learning rate factor that parameters updated on the device may have.
+/// The largest number of different pairs of decay factor and learning rate factor. All parameters
+/// that are trained count. With more pairs, DeviceState::expect() throws LogicError.
 inline constexpr size_t kMaxFactors = 64;
 /// Pinned memory for the coefficients of these pairs: one set for updates before the norm, one for
 /// updates after it.
@@ -37,7 +39,7 @@ size_t undo_log_bytes(const Layout& layout);
 /// The device memory that does not depend on the plan.
 struct FixedMemory {
   size_t micro_batch_bytes = 0;  ///< inputs of one micro-batch, each padded as in the arena
-  size_t input_bytes = 0;        ///< of a step or of an evaluation, whichever is larger
+  size_t input_bytes = 0;        ///< all inputs of a step or of an evaluation, the larger of both
   size_t workspace_bytes = 0;    ///< of kernels
   Ledger ledger;                 ///< all of these sizes, with partial norms and the loss
 };

@@ -1,9 +1,10 @@
 // The settings of a schedule as choose() searches them. Private to choose() and its refinement.
 //
-// Settings on which a dry run depends, and the order of updates, have few values: choose() tries
-// all of them. The other settings are numbers. They are the rows of a table, which the refinement
-// searches (scheduler/search/refine.h): a new setting is a new row. The table is made for one
-// candidate, so a setting that each layer has on its own is a row for each layer.
+// A dry run depends on the micro-batch order, the recomputation and the placement of activations.
+// These settings, and the order of updates, have few values, and choose() tries all combinations.
+// The other settings are numbers. They are the rows of a table, which the refinement searches
+// (scheduler/search/refine.h): a new setting is a new row. The table is made for one candidate, so
+// a setting that each layer has on its own is a row for each layer.
 //
 // Pure functions.
 #pragma once
@@ -17,45 +18,58 @@
 
 namespace ebb {
 
-/// The combinations of values for the settings on which a dry run depends, simple ones first: the
-/// requested values, or else all. Without a device budget nothing has to leave the device, so
-/// activations stay on it, and only the horizontal order is tried, which needs the least memory. A
-/// single micro-batch has only the horizontal order, too. `update` is not set; the numbers have the
-/// requested values, or else default ones.
+/// All combinations of values for the settings on which a dry run depends, simple ones first. A
+/// setting that the user requests has only the requested value. Without a device budget nothing has
+/// to leave the device: unless requested, activations stay on it. Without a device budget, or with
+/// one micro-batch, only the first micro-batch order is returned: the requested one, or else the
+/// horizontal one. The member `update` is not set. The numbers have the requested values, or else
+/// default values.
 std::vector<Schedule> schedules_to_try(const Model& model, const TrainerOptions& options,
                                        const Budgets& budgets);
-/// The values to try for the setting `update`: the requested one, or else all but Speculate. The
-/// refinement tries Speculate for candidates with Overlap (Refinement::speculative()).
+/// The values to try for the setting `update`: the requested one, or else Overlap and Wait. The
+/// refinement tries UpdateOrder::Speculate for candidates with UpdateOrder::Overlap
+/// (Refinement::speculative()).
 std::vector<UpdateOrder> update_orders(const ScheduleRequest& request);
 
-/// May the planner choose the number of chunks with a speculative update?
+/// True if the planner may choose the number of chunks with a speculative update: the user has not
+/// requested it, and updates wait for the norm. Otherwise no update needs to be speculative.
 inline bool may_choose_speculated(const TrainerOptions& requested) {
   return !requested.schedule.speculated_chunks && updates_after_norm(requested);
 }
 
 /// How the values of a setting are searched.
 enum class SearchKind : uint8_t {
-  Steps,   ///< up, or else down, in ever smaller steps
-  Traces,  ///< as Steps, but each value needs a dry run, and then the other numbers are searched
-  Fewest,  ///< first the largest value, then the smallest that is as good: others take more memory
+  /// A search tries a larger value, and if it is not better, a smaller one. Its steps get smaller.
+  Steps,
+  /// As Steps, but each value has a dry run of its own. If plans are short, the settings of the
+  /// kind Steps are searched for each value.
+  Traces,
+  /// A larger value takes more memory. A search tries the largest value first. In the end it tries
+  /// to replace this value by the smallest one with which the step is not slower.
+  Fewest,
 };
 
-/// A row of the table: a number of a schedule.
+/// A row of the table: a number of a schedule. The unit of a value is that of its row. For example,
+/// one unit of `deferred_share` is 1/40 of the updates.
 struct Setting {
   std::string_view name;
   SearchKind kind = SearchKind::Steps;
-  bool may_change = true;  ///< may the search change it for this candidate?
-  uint32_t least = 0;      ///< values from `least` to `most` are tried
+  bool may_change = true;  ///< true in all rows that settings_of() returns
+  uint32_t least = 0;      ///< values from `least` to `most`, both included, are tried
   uint32_t most = 0;
+  /// Returns the value that a schedule has.
   std::function<uint32_t(const Schedule&)> now = {};
+  /// Changes the schedule so that it has this value.
   std::function<void(uint32_t value, Schedule&)> set = {};
   bool takes_blocks = false;       ///< a larger value leaves fewer blocks for activations
   bool takes_host_memory = false;  ///< a larger value leaves less host memory for activations
-  bool adds_candidate = false;  ///< the largest value makes a second candidate, refined on its own
+  /// Refinement::speculative() adds the candidate with the value `most` to the candidates.
+  bool adds_candidate = false;
 };
 
-/// The settings that the search may change for the candidate `now`: they are not requested, and
-/// they have an effect. `context` belongs to the candidate.
+/// The rows of the settings that the search may change for the candidate with the schedule `now`:
+/// the user has not requested them, and they have an effect. `context` is the result of
+/// prepare_context() for `now`. The rows do not refer to the arguments.
 std::vector<Setting> settings_of(const TrainerOptions& requested, const Preparation& context,
                                  const Schedule& now);
 
