@@ -32,7 +32,7 @@ struct ChunkRecord {
   /// The weights are on the device from one step to the next.
   bool is_resident = false;
   /// The blocks of the resident weights when the plan begins and when it ends; kNone if the weights
-  /// have no block then. In the plan of a step a chunk has both or neither.
+  /// have no block then. In the plan of a step a chunk has two blocks or none.
   BlockIndex first_block = kNone, last_block = kNone;
 
   bool is_trained() const { return update != UpdateTime::Never; }

@@ -8,8 +8,10 @@
 // Everything that loads and stores copy is one buffer of MemoryKind::Home, which is pinned as far
 // as the limit allows.
 //
-// The constructor allocates all memory. Methods are thread-safe; the plan orders the accesses to
-// the memory itself.
+// The constructor allocates all memory. Methods are thread-safe. During a plan, the plan orders the
+// accesses to the memory itself, except those of a reader of the state, for which updates wait
+// (scheduler/run/state_lock.h). Between plans the program thread reads and writes planes
+// (scheduler/run/state.h).
 #pragma once
 
 #include <cstdint>

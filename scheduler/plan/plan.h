@@ -3,14 +3,14 @@
 //
 // A plan is a list of operations, in the order in which they are submitted. Each operation runs on
 // one of four streams. Operations of one stream run in order; an operation also waits for the
-// events of the operations that it names. Drops and allocations take no time and have no event: an
-// operation that names one waits for what that one waits for. A plan is executed (scheduler/run/executor.h), validated
-// (validate.h), simulated (simulate.h), printed and compared.
+// events of the operations that it names. Drops and allocations take no time and have no event. If
+// an operation names a drop, it waits for the operations that the drop names. A plan is executed
+// (scheduler/run/executor.h), validated (validate.h), simulated (simulate.h), printed and compared.
 //
 // Eviction chooses the chunk whose next use is furthest away (Belady), which is exact because every
 // chunk takes one block. Chunks that were used just now are protected: their block would not be
-// free in time. They are protected until an eighth of the blocks got other chunks. The next use of
-// an idle activation chunk is the call that needs it again.
+// free in time. The protection ends when an eighth of all blocks have got new chunks. The next use
+// of an idle activation chunk is the call that needs it again.
 //
 // Prefetch starts a load as soon as its block is free, earliest deadline (its next use) first.
 // Loads take blocks in the order in which they became free, so that they start early and need no
@@ -24,9 +24,9 @@
 //
 // Updates that a step need not wait for are deferred: the plan begins with the deferred updates of
 // the step before, in the order in which the forward needs the weights, and the load of a chunk
-// waits for its update. In step 0, and after a step that was skipped, these updates do nothing. So
-// every step has the same plan. After the last step, make_flush_plan() makes the updates that are
-// left.
+// waits for its update. In step 0, and after a step that was skipped because its norm is not
+// finite, these updates do nothing. So every step has the same plan. After the last step,
+// make_flush_plan() makes the updates that are left.
 //
 // If blocks and memory are left, some chunks have all their planes on the device and are updated
 // there. Their weights take blocks; their other planes are beside the blocks. They get their blocks
@@ -55,17 +55,23 @@ using OpIndex = Index<struct OpTag>;  ///< in Plan::ops
 struct ChunkTrace;  // scheduler/plan/chunk_trace.h
 
 enum class OpKind : uint8_t {
-  Call,       ///< the kernels of a call
-  Round,      ///< round the gradient sums of a parameter chunk to its finished gradient
+  Call,  ///< the kernels of a call
+  /// Round the gradient sums of a parameter chunk to its finished gradient, after the last call
+  /// that adds to these sums or reads weights of the chunk. So an update may follow at once.
+  Round,
   Update,     ///< the optimizer's step on a parameter chunk: on the host, or on the compute stream
   Speculate,  ///< an update on the host before the norm is known, which can be rolled back
-  StorePartialNorms,  ///< copy the partial norms of a chunk to the host; its gradient stays
+  /// Copy the partial norms of a chunk to the host; its gradient stays on the device. (If a
+  /// gradient is stored, the store copies the partial norms as well.)
+  StorePartialNorms,
   /// Add up the partial norms and fix the clip scale. If the step is skipped, also roll back all
-  /// speculative updates.
+  /// speculative updates. It names only the last store of a gradient or of partial norms: the
+  /// others come before it on the store stream.
   Norm,
-  Move,               ///< copy a chunk from one tier to another; from None: allocate, copy nothing
+  Move,  ///< copy a chunk from one tier to another; from None: allocate, copy nothing
   /// Forget the copy of a chunk on the device. The plan has it immediately before the move that
-  /// takes the block, on the stream of that move; until then the chunk stays on the device.
+  /// takes the block, on the stream of that move; until then the chunk stays on the device. The
+  /// drops that empty the device at the end of a plan are on the load stream and have no move.
   Drop,
 };
 std::string_view name_of(OpKind kind);
@@ -75,11 +81,11 @@ struct Op {
   StreamKind stream = StreamKind::Compute;
   Tier from = Tier::None;  ///< Move
   Tier to = Tier::None;    ///< Move
-  /// Move of a parameter chunk: the plane (an index of state_planes()). Other spaces have one. The
-  /// planner moves no other plane than the weights.
+  /// Move of a parameter chunk: the plane (an index of state_planes()). Other spaces have one. Only
+  /// weights can be moved: executor and simulator take sizes and addresses from their type.
   uint8_t plane = kWeightPlane;
   ChunkId chunk = {};      ///< Move, Drop: any chunk; others: the parameter chunk (Space::Weights)
-  CallIndex call = kNone;    ///< Call
+  CallIndex call = kNone;  ///< Call
   BlockIndex block = kNone;  ///< Move to the device, and Drop
   /// Move of a gradient to the host; Speculate, Update on the host.
   BufferIndex gradient_buffer = kNone;
@@ -95,8 +101,9 @@ struct MoveInfo {
   std::string_view name;
   StreamKind stream;
 };
-/// All moves that exist. A further tier adds rows; the residency, the emitter and the executor, which
-/// know these moves only, change as well.
+/// All moves that exist. A further tier adds rows. All code that takes "not on the device" for "in
+/// host memory" then changes, too: decide_chunks, residency, emitter, executor, validator,
+/// simulator, home, state, optimizer and ledgers.
 inline constexpr MoveInfo kMoves[] = {
     {Tier::None, Tier::Device, "allocate", StreamKind::Compute},
     {Tier::Host, Tier::Device, "load", StreamKind::Load},
@@ -121,8 +128,9 @@ constexpr uint32_t kGradientBuffers = 4;
 /// What make_plan() is to do.
 struct PlanOptions {
   uint32_t num_blocks = 0;
-  bool update = true;             ///< false: an evaluation, which has no gradients and no updates
-  bool update_after_norm = true;  ///< clipping: no update is made before the norm is known
+  bool update = true;  ///< false: an evaluation, which has no gradients and no updates
+  /// With clipping or fp16: no update but speculative ones is made before the norm is known.
+  bool update_after_norm = true;
   /// Without clipping: how many gradients may wait in host memory for an update of this step.
   uint32_t gradient_buffers = kGradientBuffers;
   bool defer_updates = false;  ///< true: defers a share of the updates, or with clipping all
@@ -146,8 +154,8 @@ struct Plan {
   uint32_t num_blocks = 0;               ///< 0 in an initialise, warm-up or flush plan
   std::vector<ChunkRecord> chunks = {};  ///< [parameter chunk] what the plan decides about it
   uint32_t gradient_buffers = 0;
-  std::vector<uint32_t>
-      stored_sums = {};  ///< chunks of gradient sums that leave the device between uses, ascending
+  std::vector<uint32_t> stored_sums =
+      {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending
   size_t loaded_bytes = 0;                        ///< without the partial norms and the norm
   size_t stored_bytes = 0;

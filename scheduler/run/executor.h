@@ -5,9 +5,11 @@
 // the end of each call it submits the operations that the plan lists before the next call. At the
 // begin of a call it waits until the copy thread has submitted the loads that the call needs, makes
 // the compute stream wait for them, and leases the chunks that the call uses. The copy thread
-// executes the operations of the load stream in the plan's order. For each load it maps a block at
-// the chunk's address and submits the copy. Chunks that are allocated without a copy are mapped by
-// the program thread. Work that uses a chunk is submitted after the chunk's block is mapped.
+// executes the operations of the load stream in the plan's order. Before each it waits until the
+// program thread has submitted all operations that it names; the loads behind it wait, too. For
+// each load it maps a block at the chunk's address and submits the copy. Chunks that are allocated
+// without a copy are mapped by the program thread. Work that uses a chunk is submitted after the
+// chunk's block is mapped.
 //
 // A block is used for another chunk only after the last work on it and the last store from it. A
 // load also comes after the store or the update that made the chunk's content in host memory. If
@@ -80,7 +82,8 @@ class ChunkWork {
   /// Adds up the partial norms.
   virtual void norm();
   /// Waits until no reader has locked the chunk's state, and updates the chunk on the host.
-  /// `deferred`: the update belongs to the step before this one.
+  /// `deferred`: the update belongs to the step before this one, and uses its learning rate and
+  /// clip scale.
   virtual void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred);
   /// Makes a speculative update of the chunk if it is likely to be committed. The later update() of
   /// the chunk does only what is still missing. `late`: all partial norms of the step are in
@@ -186,9 +189,8 @@ class Executor : public Hooks {
   double begin_s_ = 0;
   std::array<StreamStats, kNumStreamKinds> begin_stats_{};
 
-  // The program thread has passed the first `submitted_` operations of the plan, and the copy
-  // thread the first `mapped_`. A thread passes operations of the other thread without waiting for
-  // them.
+  // The program thread has submitted its operations among the first `submitted_` of the plan, and
+  // the copy thread those among the first `mapped_`. One thread can wait for each of them.
   Progress submitted_, mapped_;
   std::exception_ptr copy_error_;  // of the copy thread; set before mapped_ is cancelled
   std::mutex mutex_;
