@@ -24,7 +24,7 @@ enum class UpdateTime : uint8_t {
 struct ChunkRecord {
   /// Where all planes of the chunk are stored, and so who updates it: the host, or the device. On
   /// the device, the chunk is also resident.
-  Tier home = Tier::Host;
+  Tier tier = Tier::Host;
   UpdateTime update = UpdateTime::Never;
   /// The gradient buffer in which the finished gradient waits for an update on the host; kNone if
   /// the device updates the chunk or nothing does.
@@ -36,8 +36,8 @@ struct ChunkRecord {
   BlockIndex first_block = kNone, last_block = kNone;
 
   bool is_trained() const { return update != UpdateTime::Never; }
-  /// The home is on the device. False for resident weights whose planes are in host memory.
-  bool is_on_device() const { return home == Tier::Device; }
+  /// The planes are on the device. False for resident weights whose planes are in host memory.
+  bool is_on_device() const { return tier == Tier::Device; }
   bool is_deferred() const {
     return update == UpdateTime::Deferred || update == UpdateTime::Speculative;
   }

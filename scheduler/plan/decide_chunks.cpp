@@ -36,7 +36,7 @@ void decide_device_updates(const std::vector<ChunkIndex>& order, const Layout& l
       {options.device_updates, decisions.num_spare / blocks, order.size()});
   for (size_t i = order.size() - num; i < order.size(); ++i) {
     ChunkRecord& chunk = decisions.chunks[order[i]];
-    chunk.home = Tier::Device;
+    chunk.tier = Tier::Device;
     chunk.is_resident = true;
   }
   decisions.num_spare -= static_cast<uint32_t>(num) * blocks;
@@ -66,7 +66,7 @@ void assign_buffers(const std::vector<ChunkIndex>& order, const PlanOptions& opt
       std::ranges::count_if(order, [&](ChunkIndex c) { return chunks[c].is_deferred(); }));
   const uint32_t num_shared = options.update_after_norm ? 0 : std::max(1u, options.gradient_buffers);
   const auto num_on_host = static_cast<uint32_t>(
-      std::ranges::count(chunks, Tier::Host, &ChunkRecord::home));
+      std::ranges::count(chunks, Tier::Host, &ChunkRecord::tier));
   const bool has_own = options.update_after_norm || num_deferred + num_shared >= num_on_host;
   if (has_own) {
     // In chunk order: the last chunk and its buffer may be short.
@@ -140,7 +140,7 @@ ChunkDecisions decide_evaluation(const Layout& layout, const PlanOptions& option
   decisions.chunks.resize(layout.num_chunks());
   for (size_t c = 0; c < options.chunks_of_step.size(); ++c) {
     const bool is_on_device = options.chunks_of_step[c].is_on_device();
-    if (is_on_device) decisions.chunks[c] = {.home = Tier::Device, .is_resident = true};
+    if (is_on_device) decisions.chunks[c] = {.tier = Tier::Device, .is_resident = true};
   }
   return decisions;
 }

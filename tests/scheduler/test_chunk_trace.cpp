@@ -118,7 +118,7 @@ TEST(ChunkTrace, DeviceUpdatesFollowTheRoundingOrTheLastItem) {
   for (const bool at_end : {false, true}) {
     const UpdateTime time = at_end ? UpdateTime::AfterNorm : UpdateTime::Early;
     const std::vector<ChunkRecord> records = {{.update = time},
-                                              {.home = Tier::Device, .update = time}};
+                                              {.tier = Tier::Device, .update = time}};
     const ChunkTrace chunk_trace = with_updates(plain, c.layout, records);
     ASSERT_EQ(chunk_trace.items.size(), 7u);
     const size_t at = at_end ? 6 : 4;

@@ -413,7 +413,7 @@ TEST(Validate, AnEvaluationThatMovesChunksOfDeviceUpdatesIsFound) {
   const auto options_with = [&](uint32_t num_on_device) {
     PlanOptions options{.num_blocks = blocks, .update = false};
     options.chunks_of_step.resize(c.layout.num_chunks());
-    for (uint32_t i = 0; i < num_on_device; ++i) options.chunks_of_step[i].home = Tier::Device;
+    for (uint32_t i = 0; i < num_on_device; ++i) options.chunks_of_step[i].tier = Tier::Device;
     return options;
   };
   for (const uint32_t num_planned : {0u, 1u, 2u}) {
@@ -439,7 +439,7 @@ TEST(Validate, DamageToDeviceUpdatesIsFound) {
     EXPECT_NE(on_device.first_fault(test::with_op_before(plan, update, finish)), "");
     EXPECT_NE(on_device.first_fault(test::without_wait(plan, partials, finish)), "");
     Plan forgets = plan;
-    forgets.chunks[on_it.back()].home = Tier::Host;
+    forgets.chunks[on_it.back()].tier = Tier::Host;
     EXPECT_NE(on_device.first_fault(forgets), "");
     Plan leaves = plan;
     leaves.chunks[on_it.back()].last_block = kNone;

@@ -106,7 +106,7 @@ TEST(DeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
   const auto device =
       create_device({.memory_bytes = device_state_bytes(layout, 1) + layout.chunk_bytes()});
   const Buffer weights = device->allocate(MemoryKind::Device, layout.chunk_bytes(), "weights");
-  const ChunkRecord chunk{.home = Tier::Device};
+  const ChunkRecord chunk{.tier = Tier::Device};
   const DeviceState state(*device, layout, {&chunk, 1}, weights.data());
   std::vector<float> expected(kElements, 0);
   std::iota(expected.begin() + 100, expected.end() - 1, 1.0f);
