@@ -125,14 +125,22 @@ CudaStream::CudaStream(CudaContext& context, StreamKind role)
     : context_(context),
       computes_(role == StreamKind::Compute),
       stream_(make_stream(priority_of(role))),
+      in_flight_(context),
       point_(context.failures),
       idle_(context),
       called_(context),
       back_(context) {}
 
+// What is queued still runs. cudaStreamSynchronize() would wait for ever if host functions are
+// queued: while it waits for a stream, cudaEventSynchronize() of another thread does not return
+// from an event of this stream, even if the event is reached (seen on an H200, driver 580).
 CudaStream::~CudaStream() {
   (void)context_.try_enter();
-  (void)cudaStreamSynchronize(stream_.get());  // what is queued still runs
+  try {
+    idle_.record_on(stream_.get(), point_.clock());
+    (void)idle_.await_end(idle_.submit_wait());
+  } catch (...) {  // the device is lost: nothing runs any more
+  }
 }
 
 bool CudaStream::begin_operation(auto ask_for_a_fault) {
@@ -155,6 +163,7 @@ void CudaStream::check_launched(std::string_view name) const {
 }
 
 void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
+  in_flight_.add_operation(stream_.get());
   std::lock_guard lock(mutex_);
   if (!begin_operation([&] { context_.faults.check_launch(cost.name); })) return;
   try {
@@ -168,6 +177,7 @@ void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
 
 void CudaStream::record(Event& event) {
   CudaEvent& own = cuda_event(event);
+  in_flight_.add_operation(stream_.get());
   std::lock_guard lock(mutex_);
   point_.advance();
   try {
@@ -181,6 +191,7 @@ void CudaStream::record(Event& event) {
 
 void CudaStream::wait(const Event& event) {
   const CudaEvent& own = cuda_event(event);
+  in_flight_.add_operation(stream_.get());
   std::lock_guard lock(mutex_);
   point_.advance();
   try {
@@ -193,6 +204,7 @@ void CudaStream::wait(const Event& event) {
 }
 
 void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
+  in_flight_.add_operation(stream_.get());
   std::lock_guard lock(mutex_);
   if (!begin_operation([&] { context_.faults.check_copy(bytes); })) return;
   try {
@@ -208,6 +220,7 @@ void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
 // count as failures of this stream.
 void CudaStream::submit(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
+  in_flight_.add_operation(stream_.get());
   std::lock_guard lock(mutex_);
   point_.advance();
   if (point_.error()) return;

@@ -125,7 +125,7 @@ std::vector<std::vector<float>> measure(const Options& options, AttentionKernels
              "of peak");
   std::vector<std::vector<float>> rows;
   const std::span<const Case> cases = options.small ? std::span<const Case>(kSmallCases) : kCases;
-  for (const Case& c : cases) rows.push_back(measure(gpu, c, peak));
+  measure_each(cases, [&](const Case& c) { rows.push_back(measure(gpu, c, peak)); });
   return rows;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <span>
 
 #include "bench/gpu/gpu.h"
 
@@ -101,11 +102,9 @@ void measure_products(const Options& options) {
   fmt::print("8192 x 8192 x 8192: {:.1f} TFLOP/s, of which the share is counted\n", peak / 1e12);
   fmt::print("{:<22} {:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9}\n", "TFLOP/s", "rows", "in", "out",
              "forward", "input", "weight", "share");
-  if (options.small) {
-    for (const Layer& layer : kSmallLayers) measure(gpu, layer, peak);
-  } else {
-    for (const Layer& layer : kLayers) measure(gpu, layer, peak);
-  }
+  const std::span<const Layer> layers =
+      options.small ? std::span<const Layer>(kSmallLayers) : kLayers;
+  measure_each(layers, [&](const Layer& layer) { measure(gpu, layer, peak); });
 }
 
 }  // namespace ebb::bench
