@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """bench/gpu/gpu_check's own logic, with commands that cost nothing: what is done stays done, what failed is said, what ran
-out of time is done again; and the archive of libraries, where Debian's packages are."""
+out of time is done again; the archive of libraries, where Debian's packages are; and what claims.py keeps of a training that
+fails."""
 
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
 
@@ -182,6 +186,65 @@ class VendorTest(unittest.TestCase):
                 self.assertTrue(library.exists(), f"{library} leads nowhere")
                 for own_name, _ in vendor.needed_libraries(str(library)):
                     self.assertTrue((library.parent / own_name).exists(), f"{library.name} needs {own_name}")
+
+
+class ClaimsTest(WithFolder):
+    """claims.py with a program in place of ebb."""
+
+    STEP = '{"step_seconds": 2, "tokens_per_second": 30, "tflops": 4, "bound_share": 0.5}'
+
+    def claims(self, train, models=("toy",)):
+        """Starts claims.py. `train` is the shell script of `ebb train`; $log is its step log."""
+        ebb = self.folder / "ebb"
+        ebb.write_text(f"""#!/bin/sh
+case $1 in
+devices) echo "CUDA 0: a GPU"; exit;;
+plan) echo '{{"fits": true, "predicted_seconds": 1, "tflops": 1}}'; exit;;
+esac
+step='{self.STEP}'
+for log do :; done
+{train}
+""")
+        ebb.chmod(0o755)
+        command = [sys.executable, ROOT / "bench" / "gpu" / "claims.py", ebb, *models]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+    def test_a_failed_training_keeps_its_row_and_the_next_budget_runs(self):
+        process = self.claims('echo "$step" >"$log"; printf \'{"half\' >>"$log"; echo no memory >&2; exit 3', ["8B", "toy"])
+        says = process.communicate()[0]
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual(len(re.findall(r"^(?:8B|toy) .* 2\.000 .*50\.0 %", says, re.MULTILINE)), 4, says)
+        self.assertEqual(says.count("ended with 3"), 4)
+        self.assertEqual(says.count("no memory"), 4)
+
+    def test_a_training_without_a_step_is_a_failure_without_a_row(self):
+        process = self.claims('case "$*" in *--device-memory*) echo "$step" >"$log"; echo \'{"state_hash": "1"}\' >>"$log";; *) exit 3;; esac')
+        says = process.communicate()[0]
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual(len(re.findall(r"^toy .* 2\.000 ", says, re.MULTILINE)), 1, says)
+
+    def test_a_training_that_does_not_reach_its_end_is_a_failure(self):
+        process = self.claims('echo "$step" >"$log"')
+        process.communicate()
+        self.assertEqual(process.returncode, 1)
+
+    def test_trainings_to_the_same_bits_pass(self):
+        for state, code in (("1", 0), ("$$", 1)):
+            process = self.claims(f'echo "$step" >"$log"; echo "{{\\"state_hash\\": \\"{state}\\"}}" >>"$log"')
+            says = process.communicate()[0]
+            self.assertEqual(process.returncode, code, says)
+
+    def test_a_training_that_is_cut_off_keeps_its_row(self):
+        process = self.claims(f'echo "$step" >"$log"; touch {self.folder}/began; exec sleep 60')
+        deadline = time.monotonic() + 30
+        while not (self.folder / "began").exists():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGTERM)
+        says = process.communicate()[0]
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(says, r"(?m)^toy .* 2\.000 ")
+        self.assertIn("was cut off", says)
 
 
 if __name__ == "__main__":
