@@ -116,7 +116,7 @@ class Machine:
                 f"nvcc {(re.findall(r'V([0-9.]+)', output(self.nvcc, '--version') or '') or ['?'])[-1]}",
                 f"commit: {first_line('git', '-C', str(self.root), 'rev-parse', 'HEAD') or 'not in a repository'}",
                 f"libraries: {'vendored' if self.prefix else 'of the system'}; "
-                f"programs: {'packed' if self.packed else 'built here'}",
+                f"programs: {f'packed, in {self.programs.parent.name}' if self.packed else 'built here'}",
                 f"CUDA libraries: {', '.join(f'there is no {OPENED_AT_RUN_TIME[name]} of {name}' for name in missing) or 'all found'}"
                 + ("; without cuDNN and NVRTC, attention uses Ebb's own kernels" if {"cuDNN", "NVRTC"} & {*missing} else "")]
 
