@@ -22,6 +22,7 @@ MatrixProduct product(const LinearForward& f) {
           .a = transposed(f.w),
           .b = columns_of(f.x),
           .d = f.y.data,
+          .d_stride = f.y.columns(),
           .bias = f.bias.data};
 }
 
@@ -35,6 +36,7 @@ MatrixProduct product(const LinearBackwardInput& f) {
           .a = columns_of(f.w),
           .b = columns_of(f.dy),
           .d = f.dx.data,
+          .d_stride = f.dx.columns(),
           .write = f.write};
 }
 
@@ -48,6 +50,7 @@ MatrixProduct product(const LinearBackwardWeight& f) {
           .a = columns_of(f.x),
           .b = transposed(f.dy),
           .d = f.dw.data,
+          .d_stride = f.dw.columns(),
           .write = f.write};
 }
 

@@ -57,6 +57,7 @@ class Kernels {
   /// Checks the arguments, and submits the kernel to the stream. Throws LogicError if the arguments
   /// violate the contract of the kernel. Does not allocate.
   virtual void submit(Stream& stream, const AnyKernel& kernel) = 0;
+  virtual LogitsShape logits_shape() const = 0;
 };
 
 /// The cost of a kernel on one kind of device: `launch` is its HostLaunch or GpuLaunch. Throws

@@ -115,7 +115,7 @@ void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write
     launch_row_blocks(stream, rows, static_cast<const T*>(x.as<T>()), partials);
     const BlockSums add_up{sums.as<float>(), partials, num_row_blocks(x.rows()), x.columns(),
                            write};
-    launch_for_each("column_sums", stream, add_up, x.columns());
+    launch_for_each("column_sums", stream, add_up, sums.num_elements());
   });
 }
 }  // namespace ebb::cuda

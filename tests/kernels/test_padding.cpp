@@ -1,0 +1,106 @@
+// Kernels of a GPU with padding: columns after the last class or output channel. The padding is
+// NaN. No kernel reads it or writes it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/harness.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr int64_t kRows = 33, kChannels = 40, kClasses = 57, kColumns = 64;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// `values` (kRows, kClasses) with padding.
+Values padded(const Values& values) {
+  Values all(kRows * kColumns, kNan);
+  for (int64_t row = 0; row < kRows; ++row) {
+    std::copy_n(values.begin() + row * kClasses, kClasses, all.begin() + row * kColumns);
+  }
+  return all;
+}
+
+/// The values without the padding, which must still be NaN.
+Values without_padding(const Array& array) {
+  const Values all = array.values();
+  Values values;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i % kColumns < kClasses) {
+      values.push_back(all[i]);
+    } else {
+      EXPECT_TRUE(std::isnan(all[i])) << "a kernel has written column " << i % kColumns;
+    }
+  }
+  return values;
+}
+
+/// Both were computed in fp32 from the same values, perhaps in another order.
+void expect_same(const Values& got, const Values& want, const char* what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], 0x1p-7 * std::abs(want[i]) + 1e-5) << what << ' ' << i;
+  }
+}
+
+class Padding : public testing::TestWithParam<DType> {
+ protected:
+  DType dtype() const { return GetParam(); }
+  Array with_padding(const Array& array) const {
+    return Array(dtype(), {kRows, kColumns}, padded(array.values()));
+  }
+
+  Harness h;
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, Padding, testing::Values(DType::F32, DType::BF16, DType::F16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(Padding, OfLinearLayers) {
+  const Array x = random_array(dtype(), {kRows, kChannels}, 1);
+  const Array w = random_array(dtype(), {kClasses, kChannels}, 2);
+  const Array bias = random_array(dtype(), {kClasses}, 3);
+  const Array y(dtype(), {kRows, kClasses}), wide_y = with_padding(y);
+  h.kernels->submit(h.stream, LinearForward{y, x, w, bias});
+  h.kernels->submit(h.stream, LinearForward{wide_y, x, w, bias});
+  expect_same(without_padding(wide_y), y.values(), "y");
+
+  const Array dx(dtype(), {kRows, kChannels}), same_dx(dtype(), {kRows, kChannels});
+  h.kernels->submit(h.stream, LinearBackwardInput{dx, y, w, Write::Store});
+  h.kernels->submit(h.stream, LinearBackwardInput{same_dx, wide_y, w, Write::Store});
+  expect_same(same_dx.values(), dx.values(), "dx");
+
+  const Array dw(DType::F32, {kClasses, kChannels}), same_dw(DType::F32, {kClasses, kChannels});
+  const Array db(DType::F32, {kClasses}), same_db(DType::F32, {kClasses});
+  for (const Write write : {Write::Store, Write::Add}) {
+    h.kernels->submit(h.stream, LinearBackwardWeight{dw, db, y, x, write});
+    h.kernels->submit(h.stream, LinearBackwardWeight{same_dw, same_db, wide_y, x, write});
+  }
+  expect_same(same_dw.values(), dw.values(), "dw");
+  expect_same(same_db.values(), db.values(), "db");
+}
+
+TEST_P(Padding, OfLogits) {
+  const Array logits = random_array(dtype(), {kRows, kClasses}, 4, 5.0);
+  auto indices = random_indices(kRows, kClasses, 5);
+  indices[3] = -100;
+  indices[4] = kClasses - 1;
+  const Array targets = int_array(indices);
+  const Array wide = with_padding(logits), sliced = with_padding(logits);
+  const Array losses(DType::F32, {kRows}), same_losses(DType::F32, {kRows});
+  h.kernels->submit(h.stream, CrossEntropy{losses, logits, targets, 0.5f});
+  h.kernels->submit(h.stream, CrossEntropy{same_losses, wide, targets, 0.5f, kClasses});
+  expect_same(same_losses.values(), losses.values(), "losses");
+  expect_same(without_padding(wide), logits.values(), "gradient");
+
+  const Array statistics(DType::F32, {kRows, 3}), last_losses(DType::F32, {kRows});
+  h.kernels->submit(
+      h.stream, CrossEntropyStatistics{last_losses, statistics, sliced, targets, {0, kClasses}});
+  h.kernels->submit(h.stream,
+                    CrossEntropyGradient{sliced, statistics, targets, {0, kClasses}, 0.5f});
+  expect_same(last_losses.values(), losses.values(), "losses of a slice");
+  expect_same(without_padding(sliced), logits.values(), "gradient of a slice");
+}
+
+}  // namespace
+}  // namespace ebb::test
