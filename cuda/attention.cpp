@@ -14,8 +14,11 @@ namespace {
 constexpr int64_t kTile = 128;
 
 /// A library's backward stores the gradients of scores, 2 bytes for each pair of tokens and head,
-/// so that its sums have a fixed order (docs/decisions.md). This is the limit for one part.
-constexpr size_t kMostScoreBytes = size_t{256} << 20;
+/// so that its sums have a fixed order (docs/decisions.md). A part has as many heads of keys as fit
+/// into kScoreBytes. A part of one head of keys may take more, because long rows need it and our
+/// own kernel takes 15 times as long.
+constexpr size_t kScoreBytes = size_t{256} << 20;
+constexpr size_t kMostScoreBytes = size_t{2} << 30;
 
 bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
@@ -51,8 +54,8 @@ std::optional<BackwardPart> first_backward_part(const AttentionOperands& f) {
   }
   const auto head_bytes =
       static_cast<size_t>(f.num_tokens * f.num_tokens * f.group_size()) * size_of(f.dtype);
-  const auto num_kv_heads = static_cast<int64_t>(kMostScoreBytes / head_bytes);
-  if (num_kv_heads == 0) return std::nullopt;
+  if (head_bytes > kMostScoreBytes) return std::nullopt;
+  const auto num_kv_heads = std::max<int64_t>(1, static_cast<int64_t>(kScoreBytes / head_bytes));
   if (num_kv_heads < f.num_kv_heads) {
     return sized(f,
                  {.num_rows = 1, .num_kv_heads = greatest_divisor(f.num_kv_heads, num_kv_heads)});

@@ -32,11 +32,15 @@ TEST(AttentionParts, AreRowsOrHeadsThatDivideTheBatch) {
   expect(attention_launch(DType::BF16, 1, 4096, 48, 6, 128), 1,
          1);  // each head of keys is read by eight of queries
   expect(attention_launch(DType::BF16, 1, 8192, 32, 32, 128), 1, 2);
+  // One head of keys takes more than 256 MiB: 512 MiB and 2 GiB.
+  expect(attention_launch(DType::BF16, 2, 8192, 32, 8, 128), 1, 1);
+  expect(attention_launch(DType::BF16, 1, 16384, 32, 8, 128), 1, 1);
+  expect(attention_launch(DType::BF16, 1, 32768, 32, 32, 128), 1, 1);
 }
 
 TEST(AttentionParts, AreNoneWhereLibrariesAreNotAsked) {
-  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 8192, 32, 8, 128)))
-      << "512 MiB for a head of keys";
+  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 16384 + 128, 32, 8, 128)))
+      << "more than 2 GiB for a head of keys";
   EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 1000, 12, 12, 64)))
       << "no whole tiles";
   EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 0, 1024, 12, 12, 64)));
@@ -171,6 +175,10 @@ TEST(AttentionParts, TakeMemoryOnlyWhereThereIsALibrary) {
   EXPECT_EQ(Attention(AttentionKernels::Ebb).backward_workspace_bytes(f), kMiB);
   EXPECT_GT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(f), 288 * kMiB);
   EXPECT_LT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(f), 289 * kMiB);
+  const auto is_long = attention_launch(DType::BF16, 1, 8192, 32, 8, 128);
+  EXPECT_EQ(Attention(AttentionKernels::Ebb).backward_workspace_bytes(is_long), kMiB);
+  EXPECT_GT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(is_long), 528 * kMiB);
+  EXPECT_LT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(is_long), 529 * kMiB);
 }
 
 }  // namespace
