@@ -73,6 +73,7 @@ void Attention::forward(cudaStream_t stream, const AttentionOperands& f, std::by
   if (library_ && is_library_attention(f) && library_->can_attend(f, kAttentionWorkspaceBytes)) {
     return library_->forward(stream, f, {workspace, kAttentionWorkspaceBytes});
   }
+  notice_ours(false, f);
   cuda::check_documents(stream, f, error);
   cuda::attention_forward(stream, f);
 }
@@ -80,10 +81,22 @@ void Attention::forward(cudaStream_t stream, const AttentionOperands& f, std::by
 void Attention::backward(cudaStream_t stream, const AttentionOperands& f, std::byte* workspace,
                          DataError* error) {
   if (library_ && submit_to_library(stream, f, workspace)) return;
+  notice_ours(true, f);
   AttentionOperands with_inner = f;
   with_inner.inner = reinterpret_cast<float*>(workspace);
   cuda::check_documents(stream, f, error);
   cuda::attention_backward(stream, with_inner);
+}
+
+void Attention::notice_ours(bool backward, const AttentionOperands& f) {
+  if (!library_) return;
+  const Noticed shape = {backward, f.batch, f.num_tokens, f.num_heads, f.head_size};
+  if (noticed_.contains(shape)) return;
+  noticed_.insert(shape);
+  notices_.push_back("the " + std::string(backward ? "backward" : "forward") + " of attention (" +
+                     std::to_string(f.batch) + " x " + std::to_string(f.num_tokens) + " tokens, " +
+                     std::to_string(f.num_heads) + " heads of " + std::to_string(f.head_size) +
+                     " channels) uses Ebb's own kernel: the library has none for it");
 }
 
 size_t Attention::backward_workspace_bytes(const AttentionOperands& f) const {

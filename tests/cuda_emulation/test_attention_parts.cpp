@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cuda/attention.h"
@@ -107,6 +108,51 @@ TEST(AttentionParts, AreAllAskedForOnce) {
     attention.backward(nullptr, f, workspace.get(), nullptr);
     EXPECT_EQ(counts, std::vector<int>(counts.size(), 1));
   }
+}
+
+/// A library without kernels.
+class EmptyLibrary final : public AttentionLibrary {
+ public:
+  bool can_attend(const AttentionOperands&, size_t) override { return false; }
+  bool can_differentiate(const AttentionOperands&, const AttentionPart&, size_t) override {
+    return false;
+  }
+  void forward(cudaStream_t, const AttentionOperands&, std::span<std::byte>) override {}
+  void backward(cudaStream_t, const AttentionOperands&, const AttentionPart&,
+                std::span<std::byte>) override {}
+};
+
+TEST(AttentionNotices, NameEachShapeOfOurOwnKernelsOnce) {
+  auto f = attention_launch(DType::BF16, 0, 1000, 12, 12, 64);  // no rows: nothing is computed
+  Attention ours(nullptr), theirs(std::make_unique<EmptyLibrary>());
+  for (int i = 0; i < 2; ++i) {
+    ours.forward(nullptr, f, nullptr, nullptr);
+    theirs.forward(nullptr, f, nullptr, nullptr);
+    theirs.backward(nullptr, f, nullptr, nullptr);
+  }
+  EXPECT_TRUE(ours.take_notices().empty());
+  EXPECT_EQ(theirs.take_notices(),
+            (std::vector<std::string>{
+                "the forward of attention (0 x 1000 tokens, 12 heads of 64 channels) uses Ebb's "
+                "own kernel: the library has none for it",
+                "the backward of attention (0 x 1000 tokens, 12 heads of 64 channels) uses Ebb's "
+                "own kernel: the library has none for it"}));
+  f.num_tokens = 1001;
+  theirs.backward(nullptr, f, nullptr, nullptr);
+  EXPECT_EQ(theirs.take_notices().size(), 1u);
+  EXPECT_TRUE(theirs.take_notices().empty());
+}
+
+TEST(AttentionNotices, AreNoneForTheLibrary) {
+  const auto f = attention_launch(DType::BF16, 1, 1024, 12, 12, 64);
+  std::vector<int> counts(12, 0);
+  const auto first = *first_backward_part(f);
+  Attention attention(std::make_unique<CountingLibrary>(counts, first));
+  const auto workspace =
+      std::make_unique_for_overwrite<std::byte[]>(attention.backward_workspace_bytes(f));
+  attention.forward(nullptr, f, workspace.get(), nullptr);
+  attention.backward(nullptr, f, workspace.get(), nullptr);
+  EXPECT_TRUE(attention.take_notices().empty());
 }
 
 /// Device memory of the emulated GPU.
