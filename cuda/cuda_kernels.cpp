@@ -33,6 +33,7 @@ class CudaKernels final : public Kernels {
   void submit(Stream& stream, const AnyKernel& kernel) override {
     std::visit([&](const auto& k) { submit_one(stream, k); }, kernel);
   }
+  std::vector<std::string> take_notices() override { return attention_.take_notices(); }
 
  private:
   template <class Kernel>

@@ -1,4 +1,7 @@
 // The kernels of linear layers (device/kernels.h). OC: output channels.
+//
+// For some shapes a GPU's library rounds the product to the 16-bit type of the result before it
+// adds the bias or the old value, and rounds the sum again.
 #pragma once
 
 #include <utility>
