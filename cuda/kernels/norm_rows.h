@@ -67,9 +67,12 @@ struct RowPart {
       groups[j] = load_group<kIsWide, kCount>(row, column(j), n);
     }
   }
-  __device__ __forceinline__ void store(T* row, int64_t n) const {
+  static __device__ __forceinline__ void store(T* row, int64_t n,
+                                               const float (&values)[kGroups][kCount]) {
 #pragma unroll
-    for (int j = 0; j < kGroups; ++j) store_group<kIsWide>(row, column(j), n, groups[j]);
+    for (int j = 0; j < kGroups; ++j) {
+      store_group<kIsWide>(row, column(j), n, rounded<T>(values[j]));
+    }
   }
   __device__ __forceinline__ float at(int group, int i) const {
     return to_float(groups[group].of[i]);
@@ -96,8 +99,12 @@ class BlockSum {
 
   /// Both become their sums over the block.
   __device__ __forceinline__ void add(float& a, float& b) {
-    a = sum_of_warp(a);
-    b = sum_of_warp(b);
+    for (int bits = kWarp / 2; bits > 0; bits /= 2) {  // the shuffles of both run concurrently
+      const float other_a = __shfl_xor_sync(kAllLanes, a, bits);
+      const float other_b = __shfl_xor_sync(kAllLanes, b, bits);
+      a += other_a;
+      b += other_b;
+    }
     float* const to = scratch_ + turn_;
     if (lane_index() == 0) {
       to[2 * warp_index()] = a;
@@ -134,6 +141,7 @@ __global__ void __launch_bounds__(kMostNormThreads)
   using Part = RowPart<kIsWide, kGroups, T>;
   BlockSum sum(shared_memory<float>());
   const int64_t n = f.num_columns;
+  const float inverse = 1.0f / static_cast<float>(n);
   Part w, shift, next;
   w.load(f.w, n);
   if constexpr (kHasMean) shift.load(b, n);
@@ -145,7 +153,7 @@ __global__ void __launch_bounds__(kMostNormThreads)
     if constexpr (kHasMean) {
       for_each_of_part<kGroups, Part::kCount>([&](int j, int i) { mean += x.at(j, i); });
       sum.add(mean);
-      mean = mean / static_cast<float>(n);
+      mean *= inverse;
     }
     float squares = 0.0f;
     for_each_of_part<kGroups, Part::kCount>([&](int j, int i) {
@@ -153,14 +161,13 @@ __global__ void __launch_bounds__(kMostNormThreads)
       if (Part::column(j) + (kIsWide ? 0 : i) < n) squares = fmaf(d, d, squares);
     });
     sum.add(squares);
-    const float variance = squares / static_cast<float>(n);
-    const float rstd = __fdiv_rn(1.0f, __fsqrt_rn(variance + epsilon));
+    const float rstd = __fdiv_rn(1.0f, __fsqrt_rn(squares * inverse + epsilon));
+    float values[kGroups][Part::kCount];
     for_each_of_part<kGroups, Part::kCount>([&](int j, int i) {
       const float normal = (x.at(j, i) - mean) * rstd;
-      x.groups[j].of[i] =
-          T(kHasMean ? fmaf(normal, w.at(j, i), shift.at(j, i)) : normal * w.at(j, i));
+      values[j][i] = kHasMean ? fmaf(normal, w.at(j, i), shift.at(j, i)) : normal * w.at(j, i);
     });
-    x.store(y + row * n, n);
+    Part::store(y + row * n, n, values);
     if (threadIdx.x == 0) {
       if constexpr (kHasMean) f.mean[row] = mean;
       f.rstd[row] = rstd;
@@ -177,6 +184,7 @@ __global__ void __launch_bounds__(kGroups == 1 ? kMostNormThreads / 2 : kMostNor
   constexpr int kCount = Part::kCount;
   BlockSum sum(shared_memory<float>());
   const int64_t n = f.num_columns;
+  const float inverse = 1.0f / static_cast<float>(n);
   Part w, next_x, next_dy;
   w.load(f.w, n);
   float dw[kGroups][kCount] = {}, db[kGroups][kCount] = {};
@@ -191,8 +199,8 @@ __global__ void __launch_bounds__(kGroups == 1 ? kMostNormThreads / 2 : kMostNor
   for (int64_t row = blockIdx.x; row < f.num_rows; row += gridDim.x) {
     const Part x = next_x, d = next_dy;
     const float mean = next_mean, rstd = next_rstd;
-    Part result = {};
-    if (write == Write::Add) result.load(dx + row * n, n);
+    Part before = {};
+    if (write == Write::Add) before.load(dx + row * n, n);
     if (row + gridDim.x < f.num_rows) load_row(row + gridDim.x);
     float g_sum = 0.0f, gx_sum = 0.0f;
     for_each_of_part<kGroups, kCount>([&](int j, int i) {
@@ -208,13 +216,14 @@ __global__ void __launch_bounds__(kGroups == 1 ? kMostNormThreads / 2 : kMostNor
       g_sum = 0.0f;
       sum.add(gx_sum);
     }
-    const float g_mean = g_sum / static_cast<float>(n), gx_mean = gx_sum / static_cast<float>(n);
+    const float g_mean = g_sum * inverse, gx_mean = gx_sum * inverse;
+    float values[kGroups][kCount];
     for_each_of_part<kGroups, kCount>([&](int j, int i) {
       const float normal = (x.at(j, i) - mean) * rstd, g = d.at(j, i) * w.at(j, i);
       const float value = rstd * (g - g_mean - normal * gx_mean);
-      result.groups[j].of[i] = T(write == Write::Add ? result.at(j, i) + value : value);
+      values[j][i] = write == Write::Add ? before.at(j, i) + value : value;
     });
-    result.store(dx + row * n, n);
+    Part::store(dx + row * n, n, values);
   }
   constexpr int kFour = 4;  // fp32 of a 16-byte store
   float* const to = partials + blockIdx.x * (kHasMean ? 2 : 1) * n;
@@ -257,9 +266,10 @@ bool rows_are_wide(const NormRows<T>& rows, const P*... more) {
 template <bool kHasMean, class T>
 void launch_norm_rows(const char* name, cudaStream_t stream, const NormRows<T>& rows, T* y,
                       const T* b, float epsilon) {
-  constexpr int64_t kRowsAtOnce = 132 * 1024;  // threads; a row's result does not depend on it
   const RowShape shape(rows.num_columns, sizeof(T));
-  const int64_t most = ceil_div(kRowsAtOnce, shape.num_threads);
+  // About as many threads as run concurrently. The result of a row does not depend on it.
+  const int64_t threads = 132 * (shape.groups_a_thread == 1 ? 1024 : 512);
+  const int64_t most = ceil_div(threads, shape.num_threads);
   const dim3 grid = blocks_for(rows.num_rows < most ? rows.num_rows : most, 1);
   with_row_shape(shape, rows_are_wide(rows, y, b), [&](auto wide, auto groups) {
     launch(name, stream, grid, shape.num_threads, BlockSum::kBytes,

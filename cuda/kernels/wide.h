@@ -5,6 +5,8 @@
 // bits, because results do not depend on the placement of tensors.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/kernels/device_code.h"
 
 namespace ebb::cuda {
@@ -18,6 +20,26 @@ struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Group {
 /// The elements of a 16-byte access.
 template <class T>
 inline constexpr int kWide = 16 / sizeof(T);
+
+/// Rounds each value once.
+template <class T, int kCount>
+__device__ __forceinline__ Group<T, kCount> rounded(const float (&values)[kCount]) {
+  Group<T, kCount> result;
+  if constexpr (std::is_same_v<T, BF16>) {
+    struct Pairs {
+      uint32_t of[kCount / 2];
+    } pairs;
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      pairs.of[i] = rounded_pair(values[2 * i], values[2 * i + 1]);
+    }
+    result = std::bit_cast<Group<T, kCount>>(pairs);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) result.of[i] = T(values[i]);
+  }
+  return result;
+}
 
 inline bool is_aligned(const void* p, size_t bytes) {
   return reinterpret_cast<uintptr_t>(p) % bytes == 0;

@@ -15,6 +15,14 @@ __device__ __forceinline__ T* shared_memory() {
   return reinterpret_cast<T*>(ebb_shared_bytes);
 }
 
+/// Two fp32, rounded to the nearest bf16, ties to even: `first` in the lower half. The bits are those
+/// of BF16 (device/dtype.h), except for a NaN, which stays a NaN.
+__device__ __forceinline__ uint32_t rounded_pair(float first, float second) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+
 /// c (16 x 8, fp32) += a (16 x 16, bf16) b (16 x 8, bf16), by all lanes of a warp together.
 ///
 /// With g = lane / 4 and i = 2 (lane % 4), a lane holds, two neighbours in a register:
