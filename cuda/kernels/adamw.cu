@@ -70,7 +70,7 @@ __device__ __forceinline__ void update_group(const AdamWView<Weight, Gradient>& 
 /// The coefficients are in host memory, because they depend on the gradient norm, which the host
 /// computes late. Each block reads them over the bus once, with one warp. So few blocks are
 /// launched that they run concurrently.
-constexpr int64_t kMostBlocks = 132 * 5;
+constexpr int64_t kMostBlocks = 132 * 6;
 
 template <class Weight, class Gradient>
 __global__ void __launch_bounds__(kElementThreads)

@@ -77,31 +77,36 @@ __device__ __forceinline__ float exact_gelu_slope(float any_x) {
   return fmaf(x * tail.exponential, kDensity, phi);
 }
 
-__device__ __forceinline__ float activated(float x, Activation activation) {
-  if (activation == Activation::Relu) return x < 0.0f ? 0.0f : x;
-  return activation == Activation::Gelu ? exact_gelu(x) : gelu(x);
-}
-__device__ __forceinline__ float activation_gradient(float x, float d, Activation activation) {
-  if (activation == Activation::Relu) return x > 0.0f ? d : 0.0f;
-  return d * (activation == Activation::Gelu ? exact_gelu_slope(x) : gelu_slope(x));
+template <Activation kActivation>
+struct Activate {
+  __device__ float operator()(float x) const {
+    if constexpr (kActivation == Activation::Relu) return x < 0.0f ? 0.0f : x;
+    return kActivation == Activation::Gelu ? exact_gelu(x) : gelu(x);
+  }
+};
+template <Activation kActivation>
+struct ActivateBackward {
+  __device__ float operator()(float x, float d) const {
+    if constexpr (kActivation == Activation::Relu) return x > 0.0f ? d : 0.0f;
+    return d * (kActivation == Activation::Gelu ? exact_gelu_slope(x) : gelu_slope(x));
+  }
+};
+template <Activation kActivation>
+struct AddActivateBackward {
+  __device__ float operator()(float x, float d, float before) const {
+    return before + ActivateBackward<kActivation>()(x, d);
+  }
+};
+
+/// Calls f with the activation as a constant.
+template <class F>
+void with_activation(Activation activation, const F& f) {
+  using enum Activation;
+  if (activation == Relu) return f(std::integral_constant<Activation, Relu>{});
+  if (activation == Gelu) return f(std::integral_constant<Activation, Gelu>{});
+  f(std::integral_constant<Activation, GeluTanh>{});
 }
 
-struct Activate {
-  Activation activation;
-  __device__ float operator()(float x) const { return activated(x, activation); }
-};
-struct ActivateBackward {
-  Activation activation;
-  __device__ float operator()(float x, float d) const {
-    return activation_gradient(x, d, activation);
-  }
-};
-struct AddActivateBackward {
-  Activation activation;
-  __device__ float operator()(float x, float d, float before) const {
-    return before + activation_gradient(x, d, activation);
-  }
-};
 struct AddElements {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
@@ -147,24 +152,28 @@ void ApplyDropout::run(const GpuLaunch& gpu) const {
 
 void ActivationForward::run(const GpuLaunch& gpu) const {
   with_float_type(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    launch_map("activation_forward", gpu.stream, Activate{activation}, x.num_elements(), y.as<T>(),
-               x.as<T>());
+    with_activation(activation, [&](auto kind) {
+      using T = decltype(zero);
+      launch_map("activation_forward", gpu.stream, Activate<kind()>{}, x.num_elements(), y.as<T>(),
+                 x.as<T>());
+    });
   });
 }
 
 void ActivationBackward::run(const GpuLaunch& gpu) const {
   with_float_type(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const char* const name = "activation_backward";
-    const int64_t n = x.num_elements();
-    if (write == Write::Add) {
-      launch_map(name, gpu.stream, AddActivateBackward{activation}, n, dx.as<T>(), x.as<T>(),
-                 dy.as<T>(), dx.as<T>());
-    } else {
-      launch_map(name, gpu.stream, ActivateBackward{activation}, n, dx.as<T>(), x.as<T>(),
-                 dy.as<T>());
-    }
+    with_activation(activation, [&](auto kind) {
+      using T = decltype(zero);
+      const char* const name = "activation_backward";
+      const int64_t n = x.num_elements();
+      if (write == Write::Add) {
+        launch_map(name, gpu.stream, AddActivateBackward<kind()>{}, n, dx.as<T>(), x.as<T>(),
+                   dy.as<T>(), dx.as<T>());
+      } else {
+        launch_map(name, gpu.stream, ActivateBackward<kind()>{}, n, dx.as<T>(), x.as<T>(),
+                   dy.as<T>());
+      }
+    });
   });
 }
 

@@ -4,7 +4,7 @@
 namespace ebb::cuda {
 namespace {
 
-constexpr int kLanes = 64;  // of the fixed tree of a piece
+constexpr int kLanes = 64;   // of the fixed tree of a piece
 constexpr int kAtOnce = 64;  // elements that a thread reads while it adds as many
 
 template <class T>
@@ -39,8 +39,8 @@ struct Rounded {
   }
 };
 
-/// Sums the squares of elements first, first + 64, ... before `end`, in fp64, in this order. In fp64
-/// a product of two fp32 is exact, so a fused multiply-add gives the same sum. There are few
+/// Sums the squares of elements first, first + 64, ... before `end`, in fp64, in this order. In
+/// fp64 a product of two fp32 is exact, so a fused multiply-add gives the same sum. There are few
 /// threads, so each has many loads in flight: it loads the next elements before it adds the last
 /// ones. kIsWhole: there are as many elements as in a whole piece.
 template <bool kIsWhole, class Source>

@@ -106,9 +106,9 @@ void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write
     using T = decltype(zero);
     const NormRows<T> rows{x.rows(), x.columns(), nullptr, nullptr, nullptr, nullptr};
     launch_row_blocks(stream, rows, static_cast<const T*>(x.as<T>()), partials);
-    launch_block_sums("column_sums", stream,
-                      {sums.as<float>(), nullptr, x.columns(), partials, num_row_blocks(x.rows()),
-                       write});
+    launch_block_sums(
+        "column_sums", stream,
+        {sums.as<float>(), nullptr, x.columns(), partials, num_row_blocks(x.rows()), write});
   });
 }
 }  // namespace ebb::cuda
@@ -143,10 +143,9 @@ void LayerNormBackward::run(const GpuLaunch& gpu) const {
     const NormRows<T> rows{x.rows(),  x.columns(),      x.as<T>(),
                            w.as<T>(), mean.as<float>(), rstd.as<float>()};
     if (is_in_registers(x)) {
-      return launch_norm_rows_backward<true>("layer_norm_backward", gpu.stream, rows, dx.as<T>(),
-                                             dy.as<T>(), dx_write,
-                                             {dw.as<float>(), db.as<float>(), parameter_write},
-                                             partials);
+      return launch_norm_rows_backward<true>(
+          "layer_norm_backward", gpu.stream, rows, dx.as<T>(), dy.as<T>(), dx_write,
+          {dw.as<float>(), db.as<float>(), parameter_write}, partials);
     }
     // The sums are computed first, because dx may have the memory of dy.
     launch_row_blocks(gpu.stream, rows, dy.as<T>(), partials);

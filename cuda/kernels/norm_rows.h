@@ -33,17 +33,17 @@ struct RowShape {
 
   constexpr RowShape(int64_t num_columns, size_t element_bytes) {
     const int64_t groups = ceil_div(num_columns * static_cast<int64_t>(element_bytes), 16);
-    groups_a_thread = groups <= kMostNormThreads / 2                  ? 1
+    groups_a_thread = groups <= kMostNormThreads / 2                 ? 1
                       : groups <= kMostNormThreads * kMostNormGroups ? kMostNormGroups
-                                                                      : 0;
+                                                                     : 0;
     const int64_t threads = groups_a_thread == 0 ? 0 : ceil_div(groups, groups_a_thread);
     num_threads = static_cast<int>(ceil_div(threads, kWarp) * kWarp);
   }
 };
 
 /// The blocks that sum over rows: as many as run concurrently on the largest GPUs, which must not
-/// depend on the GPU, because the order of sums would. Each has a few rows at least, so that partial
-/// sums are a small part of the memory traffic.
+/// depend on the GPU, because the order of sums would. Each has a few rows at least, so that
+/// partial sums are a small part of the memory traffic.
 constexpr int64_t num_norm_blocks(int64_t num_rows, const RowShape& shape) {
   constexpr int64_t kMultiprocessors = 132, kFewRows = 8;
   const int64_t together = (shape.groups_a_thread == 1 ? 768 : 512) / shape.num_threads;
@@ -232,11 +232,12 @@ __global__ void __launch_bounds__(kGroups == 1 ? kMostNormThreads / 2 : kMostNor
 #pragma unroll
     for (int i = 0; i < kCount; i += kFour) {
       const int64_t column = Part::column(j) + i;
-      store_group<kIsWide>(to, column, n,
-                           Group<float, kFour>{{dw[j][i], dw[j][i + 1], dw[j][i + 2], dw[j][i + 3]}});
+      store_group<kIsWide>(
+          to, column, n, Group<float, kFour>{{dw[j][i], dw[j][i + 1], dw[j][i + 2], dw[j][i + 3]}});
       if constexpr (!kHasMean) continue;
-      store_group<kIsWide>(to + n, column, n,
-                           Group<float, kFour>{{db[j][i], db[j][i + 1], db[j][i + 2], db[j][i + 3]}});
+      store_group<kIsWide>(
+          to + n, column, n,
+          Group<float, kFour>{{db[j][i], db[j][i + 1], db[j][i + 2], db[j][i + 3]}});
     }
   }
 }

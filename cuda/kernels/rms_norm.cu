@@ -157,10 +157,9 @@ void launch_backward(const GpuLaunch& gpu, const RmsNorm& f, const RmsNormGradie
   with_float_type(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (has_whole_rows(f)) {
-      return launch_norm_rows_backward<false>("rms_norm_backward", stream, rows_of<T>(f),
-                                              g.dx.as<T>(), g.dy.as<T>(), g.dx_write,
-                                              {g.dwq.as<float>(), nullptr, g.parameter_write},
-                                              partials);
+      return launch_norm_rows_backward<false>(
+          "rms_norm_backward", stream, rows_of<T>(f), g.dx.as<T>(), g.dy.as<T>(), g.dx_write,
+          {g.dwq.as<float>(), nullptr, g.parameter_write}, partials);
     }
     const Heads<T> heads = heads_of<T>(f);
     // The sums are computed first, because dx may have the memory of dy.

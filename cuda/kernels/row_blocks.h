@@ -30,8 +30,8 @@ struct BlockSums {
 
 inline constexpr int kSumWarps = 32;
 
-/// Warp w of a block adds the partial sums w, w + 32, ... of 32 columns, and the first warp adds the
-/// sums of the warps. A template, so that files that include this one share it.
+/// Warp w of a block adds the partial sums w, w + 32, ... of 32 columns, and the first warp adds
+/// the sums of the warps. A template, so that files that include this one share it.
 template <int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp) add_block_sums(BlockSums f) {
   float* const sums = shared_memory<float>();

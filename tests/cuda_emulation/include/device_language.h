@@ -16,6 +16,11 @@ T* shared_memory() {
   return reinterpret_cast<T*>(emulation::dynamic_shared_memory());
 }
 
+template <class T>
+void store_wide(T* to, const T& value) {
+  *to = value;
+}
+
 inline uint32_t rounded_pair(float first, float second) {
   return uint32_t{BF16(first).bits} | uint32_t{BF16(second).bits} << 16;
 }
