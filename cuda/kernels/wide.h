@@ -65,7 +65,7 @@ template <bool kIsWide, int kCount, class T>
 __device__ __forceinline__ void store_group(T* to, int64_t first, int64_t n,
                                             const Group<T, kCount>& group) {
   if constexpr (kIsWide) {
-    if (first < n) *reinterpret_cast<Group<T, kCount>*>(to + first) = group;
+    if (first < n) store_wide(reinterpret_cast<Group<T, kCount>*>(to + first), group);
   } else {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
