@@ -131,16 +131,9 @@ CudaStream::CudaStream(CudaContext& context, StreamKind role)
       called_(context),
       back_(context) {}
 
-// What is queued still runs. cudaStreamSynchronize() would wait for ever if host functions are
-// queued: while it waits for a stream, cudaEventSynchronize() of another thread does not return
-// from an event of this stream, even if the event is reached (seen on an H200, driver 580).
 CudaStream::~CudaStream() {
   (void)context_.try_enter();
-  try {
-    idle_.record_on(stream_.get(), point_.clock());
-    (void)idle_.await_end(idle_.submit_wait());
-  } catch (...) {  // the device is lost: nothing runs any more
-  }
+  (void)cudaStreamSynchronize(stream_.get());  // what is queued still runs
 }
 
 bool CudaStream::begin_operation(auto ask_for_a_fault) {

@@ -7,7 +7,8 @@
 // a stream wait for a word. A first thread then blocks in one of two calls: a launch that finds the
 // queue of the stream full, or cudaStreamSynchronize(). While it blocks, every call of a list is
 // made on a thread of its own. After 2 s the probe prints how long each call took, or BLOCKED, and
-// writes the word. Exit code: 0, or 1 if a CUDA call fails or the probe itself hangs.
+// writes the word. Before, the probe counts how many entries the queue of a waiting stream holds.
+// Exit code: 0, or 1 if a CUDA call fails or the probe itself hangs.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <unistd.h>
@@ -168,6 +169,25 @@ void probe(const char* title, const PinnedMemory& pinned, const MappedMemory& ma
   check(cudaDeviceSynchronize(), "waiting for the device");
 }
 
+/// How many entries `add` can put into the queue of a stream that waits for a word.
+void count(const char* what, const PinnedMemory& pinned,
+           const std::function<void(cudaStream_t)>& add) {
+  const cudaStream_t waiting = make_stream();
+  const auto address = reinterpret_cast<CUdeviceptr>(pinned.word());
+  *pinned.word() = 0;
+  check(cuStreamWaitValue32(waiting, address, 1, CU_STREAM_WAIT_VALUE_GEQ), "waiting for a word");
+  std::atomic<int> added = 0;
+  std::thread adding([&] {
+    for (; added < kLaunches; ++added) add(waiting);
+  });
+  usleep(500000);
+  std::printf("%6d  %s\n", added.load(), what);
+  std::fflush(stdout);
+  *pinned.word() = 1;
+  adding.join();
+  check(cudaDeviceSynchronize(), "waiting for the device");
+}
+
 }  // namespace
 
 int main() {
@@ -181,6 +201,19 @@ int main() {
   check(cudaFree(nullptr), "starting CUDA");
   const PinnedMemory pinned;
   const MappedMemory mapped;
+  const auto address = reinterpret_cast<CUdeviceptr>(pinned.word());
+  const cudaEvent_t event = make_event();
+  std::printf("entries that fit into the queue of a stream that waits for a word\n");
+  count("launches", pinned, [](cudaStream_t stream) { do_nothing<<<1, 1, 0, stream>>>(); });
+  count("event records", pinned,
+        [&](cudaStream_t stream) { (void)cudaEventRecord(event, stream); });
+  count("waits for a word", pinned, [&](cudaStream_t stream) {
+    (void)cuStreamWaitValue32(stream, address, 1, CU_STREAM_WAIT_VALUE_GEQ);
+  });
+  count("pairs of both", pinned, [&](cudaStream_t stream) {
+    (void)cudaEventRecord(event, stream);
+    (void)cuStreamWaitValue32(stream, address, 1, CU_STREAM_WAIT_VALUE_GEQ);
+  });
   probe("while a launch blocks because the queue of its stream is full", pinned, mapped,
         [](cudaStream_t stream) {
           for (int i = 0; i < kLaunches; ++i) do_nothing<<<1, 1, 0, stream>>>();

@@ -62,8 +62,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
   }
 }
 
-/// Sums of dy over a block of rows; if there are statistics, also the sums of dy xhat, which are
-/// stored first. One thread sums one column.
+/// Sums of dy xhat and of dy over a block of rows. One thread sums one column.
 template <class T>
 __global__ void __launch_bounds__(kColumnThreads)
     sum_row_block(NormRows<T> f, const T* dy, float* partials) {
@@ -76,15 +75,10 @@ __global__ void __launch_bounds__(kColumnThreads)
   for (int64_t row = first; row < last; ++row) {
     const float d = to_float(dy[row * n + column]);
     sum += d;
-    if (f.x == nullptr) continue;
     normal_sum = fmaf(d, (to_float(f.x[row * n + column]) - f.mean[row]) * f.rstd[row], normal_sum);
   }
-  if (f.x == nullptr) {
-    partials[blockIdx.y * n + column] = sum;
-  } else {
-    partials[2 * blockIdx.y * n + column] = normal_sum;
-    partials[(2 * blockIdx.y + 1) * n + column] = sum;
-  }
+  partials[2 * blockIdx.y * n + column] = normal_sum;
+  partials[(2 * blockIdx.y + 1) * n + column] = sum;
 }
 
 template <class T>
@@ -92,6 +86,41 @@ void launch_row_blocks(cudaStream_t stream, const NormRows<T>& rows, const T* dy
   dim3 grid = blocks_for(rows.num_columns, kColumnThreads);
   grid.y = static_cast<unsigned>(num_row_blocks(rows.num_rows));
   launch("sum_row_block", stream, grid, kColumnThreads, 0, sum_row_block<T>, rows, dy, partials);
+}
+
+constexpr int kColumnWarps = 8;  // of a block that sums columns
+
+/// Sums over a block of rows. A lane has neighbouring columns, of which each warp sums every eighth
+/// row. Then the sums of the warps are added in order.
+template <bool kIsWide, class T>
+__global__ void __launch_bounds__(kColumnWarps* kWarp)
+    sum_columns(const T* x, int64_t num_rows, int64_t num_columns, float* partials) {
+  constexpr int kCount = kWide<T>;
+  static_assert(kCount <= kColumnWarps);
+  float* const sums = shared_memory<float>();  // (warps, columns of a lane, lanes)
+  const int64_t n = num_columns, height = rows_a_block(num_rows);
+  const int64_t first = blockIdx.y * height;
+  const int64_t last = first + height < num_rows ? first + height : num_rows;
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarp + lane_index()) * kCount;
+  float sum[kCount] = {};
+#pragma unroll 4
+  for (int64_t row = first + warp_index(); row < last; row += kColumnWarps) {
+    const Group<T, kCount> group = load_group<kIsWide, kCount>(x + row * n, column, n);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sum[i] += to_float(group.of[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    sums[(warp_index() * kCount + i) * kWarp + lane_index()] = sum[i];
+  }
+  __syncthreads();
+  const int mine = warp_index();  // of the lane's columns
+  if (mine >= kCount || column + mine >= n) return;
+  float total = 0.0f;
+  for (int warp = 0; warp < kColumnWarps; ++warp) {
+    total += sums[(warp * kCount + mine) * kWarp + lane_index()];
+  }
+  partials[blockIdx.y * n + column + mine] = total;
 }
 
 }  // namespace
@@ -104,12 +133,18 @@ void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write
                  float* partials) {
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const NormRows<T> rows{x.rows(), x.columns(), nullptr, nullptr, nullptr, nullptr};
-    launch_row_blocks(stream, rows, static_cast<const T*>(x.as<T>()), partials);
+    const T* const from = x.as<T>();
+    dim3 grid = blocks_for(x.columns(), kWarp * kWide<T>);
+    grid.y = static_cast<unsigned>(num_row_blocks(x.rows()));
+    const bool is_wide = x.columns() % kWide<T> == 0 && is_aligned(from, 16);
+    launch("column_sums", stream, grid, kColumnWarps * kWarp,
+           kColumnWarps * kWide<T> * kWarp * sizeof(float),
+           is_wide ? sum_columns<true, T> : sum_columns<false, T>, from, x.rows(), x.columns(),
+           partials);
     const int64_t n = sums.num_elements();
-    launch_block_sums("column_sums", stream,
-                      {sums.as<float>(), nullptr, n, partials, num_row_blocks(x.rows()), write,
-                       x.columns() - n});
+    launch_block_sums(
+        "column_sums", stream,
+        {sums.as<float>(), nullptr, n, partials, num_row_blocks(x.rows()), write, x.columns() - n});
   });
 }
 }  // namespace ebb::cuda
