@@ -129,11 +129,11 @@ void measure(const Options& options, AttentionKernels attention) {
 }  // namespace
 
 void measure_attention(const Options& options) {
-  fmt::print("our own\n");
-  measure(options, AttentionKernels::Ebb);
   const std::string library = probe_cuda().attention_library;
-  fmt::print("\nby {}\n", library.empty() ? "no library: none is found" : library);
+  fmt::print("by {}\n", library.empty() ? "no library: none is found" : library);
   if (!library.empty()) measure(options, AttentionKernels::Cudnn);
+  fmt::print("\nour own\n");
+  measure(options, AttentionKernels::Ebb);
 }
 
 }  // namespace ebb::bench

@@ -169,10 +169,12 @@ void probe(const char* title, const PinnedMemory& pinned, const MappedMemory& ma
   check(cudaDeviceSynchronize(), "waiting for the device");
 }
 
-/// How many entries `add` can put into the queue of a stream that waits for a word.
+/// Prints how many entries `add` can put into the queue of a stream that waits for a word.
 void count(const char* what, const PinnedMemory& pinned,
            const std::function<void(cudaStream_t)>& add) {
   const cudaStream_t waiting = make_stream();
+  add(waiting);  // loads code now: while a stream waits, that may block
+  check(cudaDeviceSynchronize(), "waiting for the device");
   const auto address = reinterpret_cast<CUdeviceptr>(pinned.word());
   *pinned.word() = 0;
   check(cuStreamWaitValue32(waiting, address, 1, CU_STREAM_WAIT_VALUE_GEQ), "waiting for a word");
