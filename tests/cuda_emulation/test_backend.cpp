@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -229,6 +230,30 @@ TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
     }
     load->synchronize();
   }
+}
+
+/// The queue of a GPU stream holds 55 records. A thread that finds it full would block in the
+/// driver.
+TEST_F(EmulatedBackend, FewOperationsOfAStreamAreInFlight) {
+  constexpr int kOperations = 200, kMost = 45, kLeast = 24;
+  const auto device = create_gpu();
+  const auto released = device->create_event(), recorded = device->create_event();
+  Gate gate;
+  const auto compute = device->create_stream(StreamKind::Compute);
+  const auto update = device->create_stream(StreamKind::Update);
+  update->submit({}, [&] { gate.pass(); });
+  update->record(*released);
+  compute->wait(*released);
+  std::atomic<int> num_submitted = 0;
+  std::thread submitting([&] {
+    for (; num_submitted < kOperations; ++num_submitted) compute->record(*recorded);
+  });
+  while (num_submitted < kLeast) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_LE(num_submitted, kMost);
+  gate.open();
+  submitting.join();
+  compute->synchronize();
 }
 
 /// The failure is known as if the stream itself had waited.
