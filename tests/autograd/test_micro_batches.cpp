@@ -4,6 +4,7 @@
 
 #include "autograd/micro_batches.h"
 #include "autograd/primitives.h"
+#include "device/errors.h"
 #include "device/sim/sim_device.h"
 #include "scheduler/search/trace_recorder.h"
 
@@ -31,6 +32,9 @@ class SmallModel : public Model {
     classifier_cross_entropy(tape, x, head_, kVocabulary, inputs[0],
                              {.weight_elements = 10 * kChannels, .logits_elements = 10 * kRows});
   }
+
+ protected:
+  ParameterId head() const { return head_; }
 
  private:
   Parameters parameters_;
@@ -68,9 +72,10 @@ Recorded record(const Model& model, uint32_t together, uint32_t count,
   return recorded;
 }
 
+using Parts = std::vector<std::vector<std::string>>;
+
 /// The calls of some micro-batches, part by part.
-std::string expected(const std::vector<std::vector<std::string>>& parts,
-                     std::vector<uint32_t> all) {
+std::string expected(const Parts& parts, std::vector<uint32_t> all) {
   std::string text;
   for (const auto& part : parts) {
     for (const uint32_t k : all) {
@@ -80,7 +85,6 @@ std::string expected(const std::vector<std::vector<std::string>>& parts,
   return text;
 }
 
-using Parts = std::vector<std::vector<std::string>>;
 const Parts kForward = {{"rotary_table", "embedding"},
                         {"linear", "rotary"},
                         {"linear", "rotary"},
@@ -116,7 +120,7 @@ TEST(MicroBatches, MayRunInGroups) {
 
 TEST(MicroBatches, RecomputationRunsALayerAgain) {
   for (const TapeOptions& options :
-       {TapeOptions{.recompute = 1}, TapeOptions{.recompute = 1, .mark_idle = true}}) {
+       {TapeOptions{.recompute = {1}}, TapeOptions{.recompute = {1}, .mark_idle = true}}) {
     const Recorded r = record(SmallModel(), 2, 2, options);
     EXPECT_EQ(r.calls, expected(kForward, {0, 1}) + expected(kRecomputed, {0, 1}));
     EXPECT_EQ(r.live_bytes, 0u);
@@ -145,6 +149,28 @@ TEST(MicroBatches, ACallAfterStagesRunsAfterThem) {
   const Parts backward(kBackward.begin() + 2, kBackward.end());
   EXPECT_EQ(record(CallAfterStages(), 2, 2).calls,
             expected(forward, {0, 1}) + expected(backward, {0, 1}));
+}
+
+/// The second micro-batch cuts its classifier into more slices than the first.
+class UnequalStages : public SmallModel {
+ public:
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override {
+    const int64_t slice = kVocabulary / (2 + num_ends_++);
+    classifier_cross_entropy(tape, x, head(), kVocabulary, inputs[0],
+                             {.weight_elements = slice * kChannels});
+  }
+
+ private:
+  mutable int64_t num_ends_ = 0;
+};
+
+TEST(MicroBatches, MustLeaveTheSameNumberOfStages) {
+  EXPECT_THROW(record(UnequalStages(), 2, 2), LogicError);
+  EXPECT_NO_THROW(record(UnequalStages(), 1, 2));
+}
+
+TEST(MicroBatches, HaveALimitedNumberOfTapes) {
+  EXPECT_THROW(record(SmallModel(), 4097, 1), ConfigError);
 }
 
 TEST(MicroBatches, AModelMayHaveNoLayers) {

@@ -240,11 +240,11 @@ TEST(Plan, UnclippedUpdatesFollowTheirGradients) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Plan plan = test::plan_case(c, test::smallest_blocks(c), false).plan;
   EXPECT_EQ(plan.gradient_buffers, 2u);
-  std::vector<uint32_t> updated;
+  std::vector<ChunkIndex> updated;
   for (const Op& op : plan.ops) {
-    if (op.kind == OpKind::Update) updated.push_back(op.chunk.index);
+    if (op.kind == OpKind::Update) updated.push_back(ChunkIndex(op.chunk.index));
   }
-  EXPECT_TRUE(std::ranges::equal(updated, round_order(c.trace, c.layout)));
+  EXPECT_EQ(updated, round_order(c.trace, c.layout));
 }
 
 TEST(Plan, DeferredUpdatesComeFirstAndLoadsWaitForThem) {
@@ -289,7 +289,7 @@ TEST(Plan, UnclippedStepsDeferEverySecondUpdate) {
       EXPECT_EQ(uses_of_buffer[op.gradient_buffer], 0u) << op.chunk.index;
     }
   }
-  EXPECT_EQ(plan.gradient_buffers, deferred.size() + planned.options.gradient_buffers);
+  EXPECT_EQ(plan.gradient_buffers, deferred.size() + planned.options.schedule.gradient_buffers);
   const auto updates = std::ranges::count(plan.ops, OpKind::Update, &Op::kind);
   EXPECT_EQ(updates, c.layout.num_chunks());
 }

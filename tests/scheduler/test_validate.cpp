@@ -312,12 +312,22 @@ TEST(Validate, ADeferredUpdateThatIsLostOrMadeTwiceIsFound) {
   Plan unannounced = plan;
   unannounced.chunks.back().update = UpdateTime::AfterNorm;
   EXPECT_NE(deferring.first_fault(unannounced), "");
-  Plan other_slot = plan;
-  std::swap(other_slot.chunks[0].gradient_buffer, other_slot.chunks[1].gradient_buffer);
-  EXPECT_NE(deferring.first_fault(other_slot), "");
+  Plan other_buffer = plan;
+  std::swap(other_buffer.chunks[0].gradient_buffer, other_buffer.chunks[1].gradient_buffer);
+  EXPECT_NE(deferring.first_fault(other_buffer), "");
   PlanOptions waiting = deferring.planned.options;
-  waiting.defer_updates = false;
+  waiting.schedule.update = UpdateOrder::Wait;
   EXPECT_FALSE(validate(plan, deferring.c.trace, deferring.c.layout, waiting).empty());
+}
+
+TEST(Validate, MissingOrWrongRecordsAreFound) {
+  const Deferring deferring;
+  Plan missing = deferring.planned.plan;
+  missing.chunks.pop_back();
+  EXPECT_NE(deferring.first_fault(missing).find("has records of"), std::string::npos);
+  Plan untrained = deferring.planned.plan;
+  untrained.chunks.back().update = UpdateTime::Never;
+  EXPECT_NE(deferring.first_fault(untrained), "");
 }
 
 /// A plan with resident weights, and the first message for a damaged plan.
@@ -326,8 +336,8 @@ struct Holding {
   // With as many gradient buffers as chunks, only the load of a chunk waits for its update.
   const PlanOptions options{.num_blocks = test::smallest_blocks(c) + 4,
                             .update_after_norm = false,
-                            .gradient_buffers = c.layout.num_chunks(),
-                            .resident_chunks = 3};
+                            .schedule = {.gradient_buffers = c.layout.num_chunks(),
+                                         .resident_chunks = 3}};
   const Planned planned{options, make_plan(c.trace, c.layout, options)};
 
   std::string first_fault(const Plan& plan) const {

@@ -248,7 +248,8 @@ class SpeculationPlan : public testing::Test {
     prepared_ = prepare_case(model, run);
   }
   bool is_valid(const Plan& plan) const {
-    const PlanOptions options{.num_blocks = prepared_.num_blocks, .defer_updates = true};
+    const PlanOptions options{.num_blocks = prepared_.num_blocks,
+                              .schedule = prepared_.schedule};
     return validate(plan, prepared_.trace, *prepared_.layout, options).empty();
   }
   Op& first_speculation(Plan& plan) const {
