@@ -54,7 +54,7 @@ class Bert : public Model {
  private:
   struct Layer {
     WeightAndBias qkv, attention_output, attention_norm, up, down, output_norm;
-    uint32_t first_dropout;  ///< of three: attention weights, result of attention, result of the MLP
+    uint32_t first_dropout;  ///< of three: attention weights, results of attention and of the MLP
   };
   Layer declare_layer(int64_t index);
   WeightAndBias projection(const std::string& name, int64_t rows, int64_t columns);

@@ -24,7 +24,7 @@ namespace ebb {
 
 struct GenerationShape {
   int64_t prompt_length = 1;
-  int64_t max_tokens = 1;      ///< the largest number of tokens to generate
+  int64_t max_tokens = 1;     ///< the largest number of tokens to generate
   int64_t part_length = 512;  ///< tokens of one part of the prompt; each part loads the weights
 };
 

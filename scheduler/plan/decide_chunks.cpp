@@ -54,9 +54,10 @@ void assign_buffers(const std::vector<ChunkIndex>& order, const PlanOptions& opt
   std::vector<ChunkRecord>& chunks = decisions.chunks;
   const auto num_deferred = static_cast<uint32_t>(
       std::ranges::count_if(order, [&](ChunkIndex c) { return chunks[c].is_deferred(); }));
-  const uint32_t num_shared = options.update_after_norm ? 0 : std::max(1u, options.schedule.gradient_buffers);
-  const auto num_on_host = static_cast<uint32_t>(
-      std::ranges::count(chunks, Tier::Host, &ChunkRecord::tier));
+  const uint32_t num_shared =
+      options.update_after_norm ? 0 : std::max(1u, options.schedule.gradient_buffers);
+  const auto num_on_host =
+      static_cast<uint32_t>(std::ranges::count(chunks, Tier::Host, &ChunkRecord::tier));
   const bool has_own = options.update_after_norm || num_deferred + num_shared >= num_on_host;
   if (has_own) {
     // In chunk order: the last chunk and its buffer may be short.
@@ -155,10 +156,9 @@ uint32_t most_residents(const ChunkTrace& chunk_trace, const PlanOptions& option
   if (options.update && options.update_after_norm) return 0;
   const uint32_t wanted = options.schedule.resident_chunks;
   // All weights of an evaluation are resident: then no call needs further blocks for weights.
-  const bool all =
-      !options.update && wanted > num_spare &&
-      weights_of(chunk_trace, num_chunks).size() + most_activations(chunk_trace) <=
-          options.num_blocks;
+  const bool all = !options.update && wanted > num_spare &&
+                   weights_of(chunk_trace, num_chunks).size() + most_activations(chunk_trace) <=
+                       options.num_blocks;
   return all ? wanted : std::min(wanted, num_spare);
 }
 
@@ -175,8 +175,8 @@ void decide_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
   }
   for (const ChunkIndex c : round_order(chunk_trace)) {
     if (num == 0) return;
-    const bool can_stay = chunk_trace.is_needed({Space::Weights, c}) &&
-                          !chunks[c].is_deferred() && !chunks[c].is_on_device();
+    const bool can_stay = chunk_trace.is_needed({Space::Weights, c}) && !chunks[c].is_deferred() &&
+                          !chunks[c].is_on_device();
     if (!can_stay) continue;
     chunks[c].is_resident = true;
     --num;

@@ -21,8 +21,8 @@ constexpr uint32_t kProtectedShare = 8;
 Residency decide_residency(const ChunkTrace& chunk_trace, const PlanOptions& options,
                            uint32_t num_spare, std::vector<ChunkRecord>& chunks) {
   const uint32_t num_protected = options.least_traffic ? 0 : options.num_blocks / kProtectedShare;
-  uint32_t num_residents = most_residents(
-      chunk_trace, options, static_cast<uint32_t>(chunks.size()), num_spare);
+  uint32_t num_residents =
+      most_residents(chunk_trace, options, static_cast<uint32_t>(chunks.size()), num_spare);
   for (;;) {
     decide_residents(chunk_trace, options, num_residents, chunks);
     Residency residency(chunk_trace, options.num_blocks, num_protected, chunks);
@@ -117,8 +117,8 @@ Plan make_initialise_plan(const Plan& plan) {
     chunk.first_block = kNone;
   }
   for (const ChunkIndex c : initialise.chunks_by(&ChunkRecord::last_block)) {
-    initialise.ops.push_back(make_move({Space::Weights, c}, Tier::None, Tier::Device,
-                                       initialise.chunks[c].last_block));
+    initialise.ops.push_back(
+        make_move({Space::Weights, c}, Tier::None, Tier::Device, initialise.chunks[c].last_block));
   }
   return initialise;
 }
@@ -132,8 +132,7 @@ Plan make_warm_up_plan(const Plan& plan, const Layout& layout) {
   for (const ChunkIndex c : warm_up.chunks_by(&ChunkRecord::last_block)) {
     if (warm_up.chunks[c].is_on_device()) continue;
     const ChunkId id{Space::Weights, c};
-    warm_up.ops.push_back(
-        make_move(id, Tier::Host, Tier::Device, warm_up.chunks[c].last_block));
+    warm_up.ops.push_back(make_move(id, Tier::Host, Tier::Device, warm_up.chunks[c].last_block));
     warm_up.loaded_bytes += layout.used_bytes(id);
   }
   return warm_up;

@@ -147,7 +147,7 @@ struct PlanOptions {
 struct Plan {
   std::vector<Op> ops = {};
   std::vector<OpIndex> waits = {};
-  uint32_t num_blocks = 0;               ///< 0 in an initialise, warm-up or flush plan
+  uint32_t num_blocks = 0;  ///< 0 in an initialise, warm-up or flush plan
   /// [parameter chunk] what the plan decides about it. An initialise, warm-up or flush plan has the
   /// records of its step, with blocks of its own.
   std::vector<ChunkRecord> chunks = {};
@@ -155,9 +155,9 @@ struct Plan {
   std::vector<uint32_t> stored_sums =
       {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending
-  size_t loaded_bytes = 0;  ///< of chunks
-  size_t stored_bytes = 0;  ///< of chunks, without partial norms
-  uint32_t peak_blocks = 0;  ///< the most blocks in use at once
+  size_t loaded_bytes = 0;                        ///< of chunks
+  size_t stored_bytes = 0;                        ///< of chunks, without partial norms
+  uint32_t peak_blocks = 0;                       ///< the most blocks in use at once
 
   /// The number of chunks of which this is true, for example count(&ChunkRecord::is_deferred).
   uint32_t count(bool (ChunkRecord::*is)() const) const;

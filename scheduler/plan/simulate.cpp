@@ -44,8 +44,7 @@ constexpr double kLogBytes = 1.15;
 
 /// Assumes that clipping changes nothing: then a speculative update is committed in no time.
 bool is_done(const Op& op, const Plan& plan) {
-  return op.kind == OpKind::Update && op.deferred &&
-         plan.chunks[op.chunk.index].is_speculative();
+  return op.kind == OpKind::Update && op.deferred && plan.chunks[op.chunk.index].is_speculative();
 }
 
 /// The time of an operation that only moves bytes.

@@ -42,9 +42,10 @@ struct Machine {
 /// A stream, and what its operations cost.
 struct StreamInfo {
   StreamKind kind;
-  const char* name;                    ///< in traces and reports
-  double Machine::*bytes_per_s;        ///< the rate at which its operations copy, or read and write
-  /// To start and end an operation that reads or writes; a call has it once for each kernel. Null: 0.
+  const char* name;              ///< in traces and reports
+  double Machine::*bytes_per_s;  ///< the rate at which its operations copy, or read and write
+  /// To start and end an operation that reads or writes; a call has it once for each kernel. Null
+  /// if it takes no time.
   double Machine::*start_s = nullptr;
 };
 /// All streams, by kind.
@@ -76,8 +77,8 @@ struct StreamTimes {
 /// may come early, as far as the blocks can hold them.
 struct Bound {
   double seconds = 0;
-  /// The name of a stream ("load"). If the bound is the sum of the two parts of a clipped step, also
-  /// the longer part ("load, forward").
+  /// The name of a stream ("load"). If the bound is the sum of the two parts of a clipped step,
+  /// also the longer part ("load, forward").
   const char* bound_by = "compute";
   double compute_s = 0, load_s = 0, store_s = 0, update_s = 0;
 };

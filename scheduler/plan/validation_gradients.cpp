@@ -17,8 +17,7 @@ Gradients::Gradients(const Plan& plan, const Layout& layout, const PlanOptions& 
   expect_deferred();
   memory_.expect_residents(plan_.chunks);
   // What is stored on the device is not in host memory.
-  const std::vector<ChunkRecord>& stored =
-      options_.update ? plan_.chunks : options_.chunks_of_step;
+  const std::vector<ChunkRecord>& stored = options_.update ? plan_.chunks : options_.chunks_of_step;
   for (ChunkIndex c{0}; c < stored.size(); ++c) {
     if (stored[c].is_on_device()) memory_.leave_home({Space::Weights, c});
   }

@@ -332,7 +332,8 @@ void Optimizer::undo_all() {
   for (const auto& [chunk, gradient_buffer] : speculation_.made()) {
     UndoLog& log = *speculation_.log(chunk);
     if (!log.is_full()) continue;  // undone already
-    undo_update(team_, planes_of(chunk, gradient_buffer), num_elements(chunk), updates_of(chunk), log);
+    undo_update(team_, planes_of(chunk, gradient_buffer), num_elements(chunk), updates_of(chunk),
+                log);
   }
 }
 

@@ -31,12 +31,12 @@ class Runner {
   /// To be called at the end of a program: submits the copy of the loss to the host.
   void download_loss() { buffers_.download_loss(compute_, executor_.store()); }
 
+  using Program = InlineFunction<void(), 64>;
   /// Runs a plan. `program` makes the calls of the trace in order. Waits until all work is done.
   /// `blocks_submitting_thread`: see Executor::begin(). If anything throws, the runner waits for
   /// the submitted work, and then no plan can run any more. An error that a kernel found in its
   /// data is thrown in preference to others, because it may be their cause. REQUIRES: the chunks on
   /// the device are those with which the plan begins; see Executor::begin() for the lifetimes.
-  using Program = InlineFunction<void(), 64>;
   ExecutorStats run(const Trace& trace, const Plan& plan, Program program,
                     bool blocks_submitting_thread = false);
   /// Runs a plan that has no calls: an initialise, warm-up or flush plan.

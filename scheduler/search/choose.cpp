@@ -109,7 +109,8 @@ class Choice {
     }
     if (context->num_blocks < context->smallest_blocks) tried.too_large_for_device = context;
     for (const UpdateOrder update : update_orders(requested_.schedule)) {
-      PlannedCandidate c{.context = context, .asked = context->schedule, .schedule_index = schedule_index};
+      PlannedCandidate c{
+          .context = context, .asked = context->schedule, .schedule_index = schedule_index};
       c.asked.update = update;
       if (update == UpdateOrder::Speculate) {
         c.asked.speculated_chunks = requested_.schedule.speculated_chunks.value_or(UINT32_MAX);

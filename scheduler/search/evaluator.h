@@ -26,8 +26,8 @@ struct PlannedCandidate {
   Schedule asked;
   Plan plan = {};
   Candidate candidate = {};
-  /// `schedule_index`: the index of the schedule in the result of schedules_to_try(). `row`: the index of
-  /// the candidate among those of this schedule.
+  /// `schedule_index`: the index of the schedule in the result of schedules_to_try(). `row`: the
+  /// index of the candidate among those of this schedule.
   size_t schedule_index = 0, row = 0;
   /// Schedules that were tried before and were not better than that of this candidate.
   std::vector<Schedule> no_better = {};

@@ -36,9 +36,9 @@ inline constexpr size_t kCoefficientBytes = 2 * kMaxFactors * sizeof(AdamWCoeffi
 /// for one outlier per twelve elements.
 size_t undo_log_bytes(const Layout& layout);
 
-/// The device memory that does not depend on the plan: the inputs of a step or of an evaluation, the
-/// larger of both, each padded as in the arena; the workspace of kernels; partial norms; the loss.
-/// `trace` is of a step; `evaluation` is of an evaluation, or empty.
+/// The device memory that does not depend on the plan: the inputs of a step or of an evaluation,
+/// the larger of both, each padded as in the arena; the workspace of kernels; partial norms; the
+/// loss. `trace` is of a step; `evaluation` is of an evaluation, or empty.
 Ledger fixed_memory(const Model& model, const TrainerOptions& options, const Layout& layout,
                     const Trace& trace, const Trace& evaluation);
 

@@ -26,8 +26,8 @@ void check_device(const DeviceProfile& planned, const DeviceProfile& device) {
   }
   if (device.attention == AttentionKernels::Cudnn && planned.attention == AttentionKernels::Ebb) {
     throw ConfigError(
-        fmt::format("the plan's workspace is for Ebb's attention kernels, but the device uses those "
-                    "of cuDNN; {}",
+        fmt::format("the plan's workspace is for Ebb's attention kernels, but the device uses "
+                    "those of cuDNN; {}",
                     kPassProfile));
   }
 }

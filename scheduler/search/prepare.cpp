@@ -97,8 +97,8 @@ void check_uses(const Trace& trace, const Layout& layout) {
   }
 }
 
-/// Planning takes about 0.1 ms and 4 KiB for each use of a chunk. Chunks of the default size are
-/// not limited: their uses follow from the size of the model.
+/// Limits the uses of chunks, because the time and the memory of planning grow with them. Chunks of
+/// the default size are not limited: their uses follow from the size of the model.
 void check_num_chunk_uses(const Trace& trace, const Layout& layout) {
   constexpr uint64_t kMostUses = uint64_t{1} << 20;
   const size_t chunk_bytes = layout.chunk_bytes();

@@ -288,8 +288,7 @@ TEST(Simulate, SharedCoresDoAllWorkAndNoMore) {
     const double update_s = s.stream_busy[StreamKind::Update];
     const double copied = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
     const double copies_s = machine.copy_bytes_per_s > 0 ? copied / machine.copy_bytes_per_s : 0;
-    const double work_s =
-        s.stream_busy[StreamKind::Compute] + update_s + copies_s;
+    const double work_s = s.stream_busy[StreamKind::Compute] + update_s + copies_s;
     EXPECT_GE(s.seconds, work_s * (1 - 1e-12)) << seed;
     const Bound bound = lower_bound(c.trace, c.layout, plan, machine, seed % 2);
     EXPECT_LE(bound.seconds, s.seconds * (1 + 1e-9)) << seed;

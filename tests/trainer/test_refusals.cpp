@@ -32,8 +32,8 @@ class Refusals : public testing::Test {
 
 TEST_F(Refusals, ADeviceBudgetOneByteTooSmallSaysWhatWorks) {
   const size_t smallest = plan({.device = {.num_threads = 1}}).smallest_device_bytes;
-  const std::string text = error_of<PlanError>(
-      [&] { plan({.device_memory = smallest - 1, .device = {.num_threads = 1}}); }).what();
+  const Budgets budgets{.device_memory = smallest - 1, .device = {.num_threads = 1}};
+  const std::string text = error_of<PlanError>([&] { plan(budgets); }).what();
   expect_parts(text, {std::to_string(smallest), "weights", "gradient sums", "gradients",
                       "activations", "inputs", "workspace", "partial norms"});
   EXPECT_EQ(text.find("try "), std::string::npos)
@@ -61,9 +61,8 @@ TEST_F(Refusals, ADeviceWithLessThanThePlanIsOutOfMemory) {
 
 TEST_F(Refusals, AHostBudgetOneByteTooSmallSaysWhatWorks) {
   const size_t needed = plan({.device = {.num_threads = 1}}).ledger.total(Tier::Host);
-  const std::string text =
-      error_of<PlanError>([&] { plan({.host_memory = needed - 1, .device = {.num_threads = 1}}); })
-          .what();
+  const Budgets budgets{.host_memory = needed - 1, .device = {.num_threads = 1}};
+  const std::string text = error_of<PlanError>([&] { plan(budgets); }).what();
   expect_parts(text, {std::to_string(needed), "weight", "momentum", "variance", "gradients"});
   EXPECT_EQ(text.find("try "), std::string::npos) << text;
   EXPECT_EQ(plan({.host_memory = needed, .device = {.num_threads = 1}}).ledger.total(Tier::Host),
