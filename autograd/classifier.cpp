@@ -38,7 +38,7 @@ class Classifier {
   void run() {
     if (weight_rows_ >= vocabulary_) return run_at_once();
     const auto num = static_cast<uint32_t>(num_slices() * (tape_.training() ? 2 : 1));
-    tape_.run_in_stages(num, [c = *this, num](Tape&, uint32_t stage) mutable {
+    tape_.run_in_stages(num, [c = *this, num](uint32_t stage) mutable {
       c.run_stage(stage);
       if (stage + 1 == num) c.tape_.release(c.statistics_);
     });

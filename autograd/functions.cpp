@@ -6,19 +6,16 @@
 
 namespace ebb {
 
-void Forward::submit(const AnyKernel& kernel) const { tape_.submit(kernel); }
-Stream& Forward::stream() const { return tape_.compute_; }
-Tensor Forward::weight(int i) const { return tape_.hooks_.weight(uses_[i]); }
-Tensor Forward::value(const Variable& variable) const { return tape_.value(variable); }
-Tensor Forward::scratch(Shape shape, DType type) const { return tape_.scratch(shape, type); }
+Stream& OpenCall::stream() const { return tape_.compute_; }
+void OpenCall::submit(const AnyKernel& kernel) const { tape_.submit(kernel); }
 
-Stream& Backward::stream() const { return tape_.compute_; }
-void Backward::submit(const AnyKernel& kernel) const { tape_.submit(kernel); }
-
-Tensor Backward::weight(int i) const {
+Tensor OpenCall::weight(int i) const {
   EBB_CHECK(uses_[i].weight, "this primitive declared that its backward does not read the weight");
   return tape_.hooks_.weight(uses_[i]);
 }
+
+Tensor OpenCall::value(const Variable& variable) const { return tape_.value(variable); }
+Tensor OpenCall::scratch(Shape shape, DType type) const { return tape_.scratch(shape, type); }
 
 GradientTarget Backward::weight_gradient(int i) const { return tape_.hooks_.gradient(uses_[i]); }
 
@@ -35,10 +32,6 @@ GradientTarget Backward::input_gradient(const Variable& input) const {
 Tensor Backward::own_gradient(const Variable& output) const {
   return tape_.input_gradient(output).sums;
 }
-
-Tensor Backward::value(const Variable& variable) const { return tape_.value(variable); }
-
-Tensor Backward::scratch(Shape shape, DType type) const { return tape_.scratch(shape, type); }
 
 void Backward::accumulate_gradient(const Variable& input, const Variable& output) const {
   if (!input.has_gradient()) return;

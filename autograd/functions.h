@@ -4,17 +4,17 @@
 // The two functions of a primitive capture Variables, and get the tensors with value(). They must
 // not capture the tensors of outputs, because Tape::replay_call() may store an output elsewhere.
 // They submit work to stream() and return at once; the tensors are valid for this work. One thread
-// calls them. To use a value that was freed, or a gradient that does not exist, throws LogicError.
-// The index i of a use is not checked.
+// calls them. To use a value that was freed in a layer that has not ended, or a gradient that does
+// not exist, throws LogicError. The index i of a use is not checked.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
 #include "autograd/hooks.h"
-#include "device/device.h"
 #include "device/inline_function.h"
 #include "device/kernel_arguments.h"
+#include "device/stream.h"
 
 namespace ebb {
 
@@ -39,37 +39,36 @@ struct WeightUse {
 
 class Tape;
 
-/// What the forward function of a primitive works with.
-class Forward {
+/// What both functions of a primitive work with.
+class OpenCall {
  public:
-  Forward(Tape& tape, std::span<const ParameterUse> uses) : tape_(tape), uses_(uses) {}
+  OpenCall(Tape& tape, std::span<const ParameterUse> uses) : tape_(tape), uses_(uses) {}
   Stream& stream() const;
   /// Submits one of Ebb's kernels to stream().
   void submit(const AnyKernel& kernel) const;
-  /// The rows of the weight that the call's i-th WeightUse names.
+  /// The rows of the weight that the call's i-th WeightUse names. REQUIRES, in a backward:
+  /// WeightUse::read_in_backward.
   Tensor weight(int i) const;
   /// The tensor of an input or an output, for this call.
   Tensor value(const Variable& variable) const;
   /// Memory for the work of this call. Its content is undefined.
   Tensor scratch(Shape shape, DType type) const;
 
- private:
+ protected:
   Tape& tape_;
   std::span<const ParameterUse> uses_;
 };
 
-/// What the backward function of a primitive works with.
-class Backward {
+/// What the forward function of a primitive works with.
+class Forward : public OpenCall {
  public:
-  Backward(Tape& tape, std::span<const ParameterUse> uses) : tape_(tape), uses_(uses) {}
-  Stream& stream() const;
-  /// Submits one of Ebb's kernels to stream().
-  void submit(const AnyKernel& kernel) const;
-  /// As in Forward. REQUIRES: WeightUse::read_in_backward.
-  Tensor weight(int i) const;
-  /// As in Forward.
-  Tensor value(const Variable& variable) const;
-  Tensor scratch(Shape shape, DType type) const;
+  using OpenCall::OpenCall;
+};
+
+/// What the backward function of a primitive works with.
+class Backward : public OpenCall {
+ public:
+  using OpenCall::OpenCall;
   /// Where to store or add the gradient of the i-th WeightUse. To be called once for each use.
   GradientTarget weight_gradient(int i) const;
   /// The complete gradient of an output, in the type of the output. A call runs backward if at
@@ -80,19 +79,15 @@ class Backward {
   Tensor own_gradient(const Variable& output) const;
   /// Where to store or add the gradient of an input. REQUIRES: input.has_gradient().
   GradientTarget input_gradient(const Variable& input) const;
-  /// Adds the gradient of the output to that of the input, if the input has one. The first
-  /// contribution is not copied: both gradients then share the memory.
+  /// Adds the gradient of the output to that of the input. Does nothing for an input of the model.
+  /// The first contribution is not copied: both gradients then share the memory.
   void accumulate_gradient(const Variable& input, const Variable& output) const;
-
- private:
-  Tape& tape_;
-  std::span<const ParameterUse> uses_;
 };
 
 // Trivially copyable callables: they capture values and views (device/inline_function.h).
 using ForwardFunction = InlineFunction<void(const Forward&), 448>;
 using BackwardFunction = InlineFunction<void(const Backward&), 448>;
 using LayerFunction = InlineFunction<Variable(Tape&, Variable), 64>;
-using StageFunction = InlineFunction<void(Tape&, uint32_t stage), 448>;
+using StageFunction = InlineFunction<void(uint32_t stage), 448>;
 
 }  // namespace ebb

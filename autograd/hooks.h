@@ -44,14 +44,16 @@ struct GradientTarget {
 class Hooks {
  public:
   virtual ~Hooks() = default;
-  /// `name` has static storage. Recomputation is part of the backward phase. In a real run this
-  /// function may block until the copy thread has submitted the loads, and it throws LogicError if
-  /// the call is not the next one of the trace.
+  /// Opens a call that uses these parameters. `name` has static storage. The phase of a call that
+  /// is recomputed is Backward. In a real run this function may block until the copy thread has
+  /// submitted the loads of the call, and it throws LogicError if the call is not the next one of
+  /// the trace. REQUIRES: no other call is open.
   virtual void begin_call(std::string_view name, Phase phase,
                           std::span<const ParameterUse> uses) = 0;
   /// The weight rows that a use of the open call names. REQUIRES: use.weight.
   virtual Tensor weight(const ParameterUse& use) = 0;
-  /// The target of their gradient. REQUIRES: use.gradient, and the call asks once for each use.
+  /// Where the open call stores or adds the gradient of the rows that a use names. REQUIRES:
+  /// use.gradient, and the call asks once for each use.
   virtual GradientTarget gradient(const ParameterUse& use) = 0;
   virtual void end_call() = 0;
 };

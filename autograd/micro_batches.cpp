@@ -77,8 +77,8 @@ void MicroBatches::run_forward(const Model& model, Together together,
 void MicroBatches::run_backward(Together together, OnMicroBatch& on_micro_batch) {
   const size_t num_parts = together[0].tape->num_parts();
   for (Running& m : together) {
+    EBB_CHECK(!m.tape->has_stage(), "all micro-batches must leave the same number of stages");
     m.tape->begin_backward();
-    EBB_CHECK(m.tape->num_parts() == num_parts, "all micro-batches must run the same stages");
   }
   for (size_t i = 0; i < num_parts; ++i) {
     for_each(together, on_micro_batch, [](Running&, Tape& tape) { tape.backward_of_part(); });

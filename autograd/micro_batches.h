@@ -3,10 +3,10 @@
 // Horizontal: each micro-batch runs forward and backward through the whole model before the next
 // one begins. Few activations exist at a time, but every weight is loaded for every micro-batch.
 // Vertical: all micro-batches run through one layer before any of them enters the next, forward and
-// then backward. Weights are loaded once for the forward and once for the backward, whatever the
-// number of micro-batches, and the activations between the layers are kept for all of them. The
-// gradients of one use of a parameter are added in the order of the micro-batches in both orders,
-// so both give the same bits.
+// then backward. If the weights of a layer fit on the device, they are loaded once for the forward
+// and once for the backward, whatever the number of micro-batches. The activations between the
+// layers are kept for all of them. The gradients of one use of a parameter are added in the order
+// of the micro-batches in both orders, so both give the same bits.
 //
 // Both are the same two loops: over the parts of a model (begin, each layer, end, and the stages
 // that Tape::run_in_stages() leaves), and inside of it over the micro-batches that run together.

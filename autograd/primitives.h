@@ -10,6 +10,7 @@
 //     const Variable y = tape.output(x.value.shape, x.value.dtype);
 //     tape.end_call([=](const Forward& f) { my_relu(f.stream(), f.value(y), f.value(x)); },
 //                   [=](const Backward& b) {
+//                     if (!x.has_gradient()) return;  // an input of the model
 //                     const GradientTarget dx = b.input_gradient(x);
 //                     my_relu_backward(b.stream(), dx, b.gradient(y), b.value(x));
 //                   });
@@ -50,9 +51,9 @@ Variable head_norm(Tape& tape, Variable qkv, ParameterId query_weight, Parameter
 /// in host memory and must outlive the step.
 Variable rotary_table(Tape& tape, Tensor positions, std::span<const double> frequencies,
                       double factor);
-/// Rotates the first num_heads heads of D columns of x (..., C) in place; table (N, D). REQUIRES: x
-/// was made in the same layer, by a primitive whose backward does not read it, and nothing else
-/// uses x.
+/// Rotates the first num_heads heads of D columns of x (..., C) in place; table (N, D) of
+/// rotary_table(), which is never replayed. REQUIRES: x was made in the same layer, by a primitive
+/// whose backward does not read it, and nothing else uses x.
 Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads);
 /// silu(gate) * up: x (..., 2F), gate before up -> (..., F).
 Variable swiglu(Tape& tape, Variable x);

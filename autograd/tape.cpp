@@ -25,6 +25,8 @@ Tensor Tape::tensor_at(size_t offset, Shape shape, DType type) const {
 
 Tensor Tape::value(const Variable& variable) const {
   if (!variable.has_gradient()) return variable.value;
+  EBB_CHECK(static_cast<size_t>(variable.id) < values_.size(),
+            "a call uses an inner value of a layer that has ended");
   const Value& value = values_[variable.id];
   check_usable(value);
   EBB_CHECK(value.live, "a call uses a value that was freed");
@@ -43,6 +45,8 @@ Variable Tape::output(Shape shape, DType type) {
 Variable Tape::output_in_place(const Variable& x) {
   EBB_CHECK(open_.active, "output_in_place() outside of a call");
   EBB_CHECK(x.has_gradient(), "an input cannot be changed in place");
+  EBB_CHECK(static_cast<int32_t>(values_.size()) == open_.first_value,
+            "an output in place must be the first output of its call");
   const Value value = values_[x.id];
   check_usable(value);
   EBB_CHECK(value.live && value.gradient < 0, "a value that was freed cannot be changed in place");
@@ -126,7 +130,7 @@ uint32_t Tape::next_use_index(const WeightUse& use) {
 void Tape::open(std::string_view name, Phase phase, std::span<const WeightUse> uses,
                 bool gradients_now) {
   EBB_CHECK(!open_.active, fmt::format("{} opens a call inside of {}", name, open_.name));
-  while (has_stage()) run_stage();
+  run_stages();
   EBB_CHECK(uses.size() <= kMaxUses, "a primitive uses too many parameters");
   open_ = {.name = name,
            .uses = {},
@@ -190,17 +194,22 @@ void Tape::end_call(const ForwardFunction& forward, const BackwardFunction& back
 }
 
 void Tape::run_in_stages(uint32_t count, const StageFunction& body) {
-  while (has_stage()) run_stage();
+  run_stages();
   stages_ = {.body = body, .count = count};
   run_stage();
-  while (has_stage() && (in_layer_ || phase_ == Phase::Backward)) run_stage();
+  if (in_layer_ || phase_ == Phase::Backward) run_stages();
+}
+
+void Tape::run_stages() {
+  while (has_stage()) run_stage();
 }
 
 /// The stages leave stages_ while one of them runs, because its call would run the others first.
 void Tape::run_stage() {
   Stages stages = std::exchange(stages_, {});
   EBB_CHECK(stages.next < stages.count, "there is no stage to run");
-  stages.body(*this, stages.next++);
+  stages.body(stages.next++);
+  EBB_CHECK(!has_stage(), "a stage may not leave stages");
   if (stages.next < stages.count) stages_ = stages;
 }
 
@@ -248,6 +257,7 @@ void Tape::next_layer(const LayerFunction& body, Variable& x) { x = layer(body, 
 
 Variable Tape::layer(const LayerFunction& body, Variable input, bool ends_input) {
   if (in_layer_ || phase_ == Phase::Backward) return run_as_layer(body, input);
+  run_stages();  // before the layer, whose values and uses are counted from here
   in_layer_ = true;
   ++num_layers_;
   const int32_t first = static_cast<int32_t>(values_.size());
@@ -284,7 +294,7 @@ void Tape::record_layer(const LayerFunction& body, Variable input, Variable resu
   uint32_t num_before = 0;
   if (phase_ == Phase::Forward && !records_.empty() && records_.back().layer &&
       records_.back().layer_output.id == input.id && values_[input.id].gradient < 0) {
-    num_before = (records_.back().num_layers_before + 1) % options_.recompute;
+    num_before = (records_.back().num_layers_before + 1) % options_.recompute.layers_at_once;
   }
   if (num_before > 0) {
     release_value(values_[input.id]);
@@ -334,7 +344,7 @@ void Tape::check_usable(const Value& value) const {
   if (!value.idle && !value.recomputed_later) return;
   throw ConfigError(
       "the input or an inner value of a layer is used after the next layer; end the layer after "
-      "that use, or choose activations = device and recompute = none or layer");
+      "that use, or choose `activations` device and `recompute` none or layer");
 }
 
 void Tape::run_record(Record& record) {
@@ -428,7 +438,7 @@ Dropout Tape::dropout_at(uint32_t site, int64_t num_samples) const {
 }
 
 void Tape::begin_backward() {
-  while (has_stage()) run_stage();
+  run_stages();
   if (options_.training) phase_ = Phase::Backward;
   recording_ = false;
 }

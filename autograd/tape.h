@@ -7,10 +7,10 @@
 // follows from its forward.
 //
 // A layer is a part of the model. Where recomputation is on, the inner activations of a layer are
-// freed after its forward and computed again before its backward. With `recompute` N > 1, only the
-// input of the first of N consecutive layers is kept, and their forwards run again together (Chen
-// et al., arXiv 1604.06174). Where `mark_idle` is on, the activations that a layer keeps are idle
-// from its end until its backward: they may leave the device. An evaluation has no
+// freed after its forward and computed again before its backward. If several consecutive layers are
+// recomputed together, only the input of the first is kept, and their forwards run again one after
+// the other (Chen et al., arXiv 1604.06174). Where `mark_idle` is on, the activations that a layer
+// keeps are idle from its end until its backward: they may leave the device. An evaluation has no
 // backward, so it frees the inner activations of a layer when the layer ends.
 //
 // A value exists until the backward of the primitive that made it has been submitted. The tape
@@ -32,9 +32,6 @@
 #include "device/kernel_arguments.h"
 
 namespace ebb {
-
-struct AnyKernel;  // device/kernels.h
-class Kernels;
 
 class Tape {
  public:
@@ -64,8 +61,8 @@ class Tape {
   /// Memory for a result of the open call. Its content is undefined.
   Variable output(Shape shape, DType type);
   /// A result in the memory of x, with the same shape and type. REQUIRES: x was made in the same
-  /// layer, and nothing reads the old content any more, not even the backward of the call that made
-  /// x.
+  /// layer, nothing reads the old content any more, not even the backward of the call that made x,
+  /// and it is the first output of the call.
   Variable output_in_place(const Variable& x);
   /// Memory that is valid until the end of the call.
   Tensor scratch(Shape shape, DType type);
@@ -80,19 +77,20 @@ class Tape {
   /// Frees an output that nothing reads any more. Without release() the tape keeps it until the
   /// backward.
   void release(const Variable& output) { release_value(values_[output.id]); }
-  /// For primitives of several calls that each use a part of a large weight. Runs body(*this, 0)
-  /// now. Each later stage up to `count` runs when all other micro-batches in vertical order have
-  /// run the stage before it, but at the latest before the next call that this micro-batch begins.
+  /// For primitives of several calls that each use a part of a large weight. Runs body(0) now. Each
+  /// later stage up to `count` runs when all other micro-batches in vertical order have run the
+  /// stage before it, but at the latest before the next call or layer that this micro-batch begins.
   /// Inside of a layer all stages run now. The tape keeps one copy of `body` for all stages.
+  /// REQUIRES: `body` does not call run_in_stages().
   void run_in_stages(uint32_t count, const StageFunction& body);
 
   /// Runs body(*this, input) as a layer and returns its result. REQUIRES: the result is a value
   /// that body made. If the layer is recomputed, `body` runs again after layer() has returned, so
   /// it captures values, and references only to objects that outlive the step. Nothing may use an
   /// inner value of a layer after the layer has ended, because recomputation and evaluation free
-  /// the inner values. Where `mark_idle` is on or `recompute` > 1, nothing may use the input
-  /// either, and the result only until the end of the next layer; otherwise the dry run throws
-  /// ConfigError.
+  /// the inner values. Where `mark_idle` is on or `recompute.layers_at_once` > 1, nothing may use
+  /// the input either, and the result only until the end of the next layer; otherwise the dry run
+  /// throws ConfigError.
   Variable layer(const LayerFunction& body, Variable input);
   /// x = layer(body, x), where nothing uses the old x after the layer. An evaluation frees it, so
   /// that only two values of consecutive layers exist at the same time.
@@ -129,18 +127,20 @@ class Tape {
   /// Ends a part of the forward and begins the next one. The backward runs part by part, from the
   /// last part to the first.
   void begin_part() { parts_.push_back(records_.size()); }
+  /// The number of parts whose backward has not run.
   size_t num_parts() const { return parts_.size(); }
   bool has_stage() const { return stages_.count > 0; }
   /// Runs the next stage that run_in_stages() left. REQUIRES: has_stage().
   void run_stage();
   /// Runs all stages that are left. The next backward_of_part() is that of the last part.
   void begin_backward();
-  /// Runs the backward of the last part that has not run yet. An evaluation has none.
+  /// Runs the backward of the last part that has not run yet. In an evaluation it only removes the
+  /// part. REQUIRES: num_parts() > 0.
   void backward_of_part();
   /// Frees all values that are left.
   void end_micro_batch();
 
-  // For the code that decides which calls are recomputed.
+  // To recompute single calls. Only tests do this: docs/decisions.md, "Replaying one call".
   /// The number of records so far, which is the index of the next record.
   size_t num_records() const { return records_.size(); }
   /// Frees the outputs of a recorded call. No call may read them until replay_call().
@@ -151,7 +151,7 @@ class Tape {
   void replay_call(size_t record);
 
  private:
-  friend class Forward;
+  friend class OpenCall;
   friend class Backward;
   struct Value {  // the memory of a Variable
     size_t offset = 0;
@@ -202,15 +202,16 @@ class Tape {
   void record_layer(const LayerFunction& body, Variable input, Variable result, size_t first_use);
   /// Is the layer that began last recomputed? In the backward: true, for layers inside of it.
   bool recomputes() const {
-    return options_.recompute > 0 &&
-           (phase_ == Phase::Backward ||
-            (num_layers_ - 1) % options_.recomputed_of < options_.recomputed_layers);
+    const Recompute& recompute = options_.recompute;
+    return recompute.layers_at_once > 0 &&
+           (phase_ == Phase::Backward || (num_layers_ - 1) % recompute.of < recompute.first);
   }
   void mark_idle(Value& value);
   void mark_needed(Value& value);
   void mark_layer_idle(Variable input, Variable result, int32_t first);
   void mark_layer_needed(const Record& record);
   void check_usable(const Value& value) const;
+  void run_stages();
   void run_backward_to(size_t num_records);
   void run_record(Record& record);
   void run_layers(size_t first, size_t count);

@@ -108,9 +108,7 @@ void measure_gpt3(benchmark::State& state, bool clips, UpdateOrder update) {
     state.SetIterationTime(steady_now_s() - start_s);
   }
   check(p.plan, p.trace, *p.layout,
-        {.num_blocks = p.num_blocks,
-         .update_after_norm = clips,
-         .defer_updates = update == UpdateOrder::Overlap});
+        {.num_blocks = p.num_blocks, .update_after_norm = clips, .schedule = p.schedule});
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, kH200, clips);
   const Simulation step = simulate(p.plan, p.trace, *p.layout, kH200);
   state.counters["bound"] = bound.seconds;

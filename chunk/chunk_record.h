@@ -1,6 +1,7 @@
 // What a plan decides about one parameter chunk: where its state is stored, when and how it is
 // updated, where its finished gradient waits, and whether its weights stay on the device between
-// steps. Plain values; scheduler/plan/decide_chunks.h assigns them.
+// steps. Plain values. scheduler/plan/decide_chunks.h assigns all members but the blocks, which
+// scheduler/plan/residency.h assigns.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ struct ChunkRecord {
   /// The gradient buffer in which the finished gradient waits for an update on the host; kNone if
   /// the device updates the chunk or nothing does.
   BufferIndex gradient_buffer = kNone;
-  /// The weights are on the device from one step to the next.
+  /// The planner keeps the weights on the device from one step to the next. In the plan of a step
+  /// this is begins_on_device().
   bool is_resident = false;
   /// The blocks of the resident weights when the plan begins and when it ends; kNone if the weights
   /// have no block then. In the plan of a step a chunk has two blocks or none.
@@ -44,8 +46,6 @@ struct ChunkRecord {
   bool is_speculative() const { return update == UpdateTime::Speculative; }
   bool begins_on_device() const { return first_block != kNone; }
   bool ends_on_device() const { return last_block != kNone; }
-
-  bool operator==(const ChunkRecord&) const = default;
 };
 
 }  // namespace ebb

@@ -74,7 +74,7 @@ class Home {
   size_t chunk_bytes_;
   uint64_t chunk_elements_;
   size_t gradient_buffer_bytes_;
-  std::vector<uint32_t> home_index_;  // [chunk] the number of chunks in host memory before it
+  std::vector<uint32_t> home_index_;  // [chunk] chunks in host memory before it, or kNone
   std::vector<uint32_t> stored_sums_, stored_activations_;
   std::span<const PlaneInfo> infos_;
   Buffer copied_;                 // all that loads and stores copy

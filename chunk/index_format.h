@@ -1,4 +1,4 @@
-// Lets fmt print an index (index.h) as a number.
+// Lets fmt print an index (index.h) as a number. Include it in every file that formats an index.
 #pragma once
 
 #include <fmt/core.h>

@@ -25,10 +25,10 @@ struct BertConfig {
   float norm_epsilon = 1e-12f;
 };
 
-/// The number of parameters of a model with this configuration.
+/// The number of elements of all parameters of a model with this configuration.
 uint64_t num_parameters(const BertConfig& config);
-/// The model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N per token
-/// plus attention, without recomputation.
+/// The model FLOPs of a training step over `tokens` tokens in sequences of `length` tokens, without
+/// recomputation (transformer_flops()).
 double training_flops(const BertConfig& config, uint64_t tokens, int64_t length);
 
 /// Inputs: tokens, positions, targets, token_types, document_starts, each (B, T) int32. Padding is
@@ -54,7 +54,7 @@ class Bert : public Model {
  private:
   struct Layer {
     WeightAndBias qkv, attention_output, attention_norm, up, down, output_norm;
-    uint32_t first_dropout;  ///< of three: attention weights and both results
+    uint32_t first_dropout;  ///< of three: attention weights, results of attention and of the MLP
   };
   Layer declare_layer(int64_t index);
   WeightAndBias projection(const std::string& name, int64_t rows, int64_t columns);

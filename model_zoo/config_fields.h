@@ -49,7 +49,8 @@ class ConfigFields {
   /// A nested object; messages name its fields "name.field". nullopt if the object is absent.
   std::optional<ConfigFields> find_object(std::string_view name) const;
 
-  /// Throws ConfigError if the field is present and its value is not `allowed`.
+  /// Throws ConfigError if the value is not `allowed`, or null. An absent field has the value
+  /// `allowed`.
   void require_flag(std::string_view name, bool allowed) const;
   /// Throws ConfigError if the text is not in `allowed`, or null. REQUIRES: the field is present,
   /// or `otherwise` is not empty.

@@ -68,18 +68,18 @@ std::vector<Weighed> candidates(std::span<const float> logits, const Sampling& s
 Generation::Generation(const ModelConfig& config, const GenerationShape& shape, DType dtype)
     : shape_(shape),
       vocabulary_(sizes_of(config).vocabulary),
-      piece_length_(std::min(shape.prompt_length, shape.piece_length)) {
+      part_length_(std::min(shape.prompt_length, shape.part_length)) {
   check_lengths(shape, sizes_of(config).max_positions);
   const int64_t cache_length = shape.prompt_length + shape.max_tokens;
   const auto model = [&](int64_t length) {
     return create_model(config, {.length = length, .cache_length = cache_length}, dtype);
   };
-  prompt_model_ = model(piece_length_);
+  prompt_model_ = model(part_length_);
   token_model_ = model(1);
   for (const Model* m : {prompt_model_.get(), token_model_.get()}) {
     passes_.push_back({.model = m, .loss = false, .logits_rows = 1, .num_classes = vocabulary_});
   }
-  tokens_.resize(static_cast<size_t>(piece_length_));
+  tokens_.resize(static_cast<size_t>(part_length_));
   positions_.resize(tokens_.size());
   targets_.assign(tokens_.size(), kIgnoredLabel);
   logits_.resize(static_cast<size_t>(vocabulary_));
@@ -96,10 +96,10 @@ std::span<const float> Generation::read_prompt(Inference& inference,
     throw ConfigError(fmt::format("token {} of the prompt is not in the model's vocabulary of {}",
                                   token, vocabulary_));
   }
-  const int64_t last = shape_.prompt_length - piece_length_;
-  for (int64_t first = 0;; first = std::min(first + piece_length_, last)) {
+  const int64_t last = shape_.prompt_length - part_length_;
+  for (int64_t first = 0;; first = std::min(first + part_length_, last)) {
     read(inference, 0,
-         prompt.subspan(static_cast<size_t>(first), static_cast<size_t>(piece_length_)), first);
+         prompt.subspan(static_cast<size_t>(first), static_cast<size_t>(part_length_)), first);
     if (first == last) break;
   }
   num_read_ = shape_.prompt_length;

@@ -24,8 +24,8 @@ namespace ebb {
 
 struct GenerationShape {
   int64_t prompt_length = 1;
-  int64_t max_tokens = 1;      ///< the largest number of tokens to generate
-  int64_t piece_length = 512;  ///< tokens of one part of the prompt; each part loads the weights
+  int64_t max_tokens = 1;     ///< the largest number of tokens to generate
+  int64_t part_length = 512;  ///< tokens of one part of the prompt; each part loads the weights
 };
 
 class Generation {
@@ -52,7 +52,7 @@ class Generation {
                               int64_t position);
 
   GenerationShape shape_;
-  int64_t vocabulary_, piece_length_;
+  int64_t vocabulary_, part_length_;
   int64_t num_read_ = 0;
   std::unique_ptr<const Model> prompt_model_, token_model_;
   std::vector<ForwardSpec> passes_;

@@ -6,8 +6,8 @@
 // positions, a quantised type), the error names the field. Sizes must be present, except those for
 // which older configurations of transformers have a default; every other absent field has the
 // default value of transformers. Both formats of rotary positions are supported: rope_theta with
-// rope_scaling, and rope_parameters. A field that changes the computation of another architecture
-// is refused by name; any other unknown field is ignored.
+// rope_scaling, and rope_parameters. Known fields that change the computation of another
+// architecture are refused by name; all other unknown fields are ignored.
 // Dropout is no part of a ModelConfig, because it is a setting of the run and not of the model.
 //
 // Errors: IoError, FormatError (the file), ConfigError that names the file, the field, its value

@@ -34,7 +34,7 @@ struct MappedTensor {
 };
 
 /// The tensors with all elements of all parameters, each once, in the order of the parameters. The
-/// names are those that transformers writes today.
+/// names are the current names of transformers.
 std::vector<MappedTensor> map_tensors(const ModelConfig& config, const Parameters& parameters);
 
 /// The same with the names in the folder. Checks that every tensor is present with the right shape

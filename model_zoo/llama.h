@@ -39,20 +39,24 @@ struct LlamaConfig {
   int64_t qkv_channels() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
 };
 
-/// The number of parameters of a model with this configuration.
+/// The number of elements of all parameters of a model with this configuration.
 uint64_t num_parameters(const LlamaConfig& config);
-/// The model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N per token
-/// plus attention, without recomputation.
+/// The model FLOPs of a training step over `tokens` tokens in sequences of `length` tokens, without
+/// recomputation (transformer_flops()).
 double training_flops(const LlamaConfig& config, uint64_t tokens, int64_t length);
 
-/// Inputs: tokens, positions, targets, each (B, T) int32. A packed model also has the input
-/// document_starts (B, T) int32 (AttentionShape), and positions restart with each document. With
-/// `cache_length` > 0 there is a cache of keys and values for this number of positions, which is an
-/// input that keeps its content. Then the tokens are the newest of each row and attend to all
-/// earlier ones; training is not possible.
+/// Inputs: tokens, positions, targets, each (B, T) int32, where B is the micro-batch size and T is
+/// `length`. A packed model also has the input document_starts (B, T) int32 (AttentionShape), and
+/// positions restart with each document.
+///
+/// With `cache_length` > 0 the model is for generation, and training is not possible. It has one
+/// more input, the cache of keys and values (layers, B, cache_length, 2 * num_kv_heads * head_dim),
+/// whose content stays from one forward to the next. The T tokens of a row then follow those whose
+/// keys and values are in the cache, and attend to all of them, or to those in the sliding window.
 class Llama : public Model {
  public:
-  /// Throws ConfigError for invalid sizes.
+  /// `dtype`: of the activations and of the cache. Throws ConfigError for invalid sizes, and for a
+  /// packed model with a cache.
   Llama(const LlamaConfig& config, int64_t micro_batch_size, int64_t length, DType dtype,
         bool packed = false, int64_t cache_length = 0);
 

@@ -31,7 +31,7 @@ struct TensorNaming {
   std::string_view base_prefix = {};
   std::vector<Fused> fused = {};
   std::vector<std::string_view> transposed = {};   ///< ends of names
-  Pairs old_ends = {};                             ///< today's, then older ones
+  Pairs old_ends = {};                             ///< current ones, then older ones
   Pairs copies = {};                               ///< of tied weights: the copy, the original
   std::vector<std::string_view> buffers = {};      ///< ends of names
   std::vector<std::string_view> other_heads = {};  ///< beginnings of names
@@ -39,7 +39,7 @@ struct TensorNaming {
 
 TensorNaming naming_of(const ModelConfig& config);
 
-/// The possible names of a tensor, given the name that transformers writes today, in the order in
+/// The possible names of a tensor, given the current name of transformers, in the order in
 /// which a folder is searched: this name, older names, both without the prefix of the base model,
 /// and the names of tied copies, which count only if the original is not stored.
 std::vector<std::string> stored_names(const TensorNaming& naming, const std::string& name);

@@ -1,5 +1,5 @@
 // What the transformers of this folder share: the inputs of a micro-batch, attention with its
-// cache, pairs of weight and bias, and the arithmetic of a step. Pure functions.
+// cache, pairs of weight and bias, and the arithmetic of a step. Functions have no state.
 #pragma once
 
 #include <cstdint>

@@ -10,6 +10,7 @@ struct OptionFlag {
   std::string_view option, flag;
 };
 constexpr OptionFlag kFlags[] = {
+    {"activations", "--activations"},
     {"arithmetic", "--arithmetic"},
     {"attention", "--attention"},
     {"chunk_bytes", "--chunk-size"},
@@ -30,6 +31,7 @@ constexpr OptionFlag kFlags[] = {
     {"model", "--model"},
     {"pinned_memory", "--pinned"},
     {"preset", "--preset"},
+    {"recompute", "--recompute"},
     {"save_dtype", "--save-dtype"},
     {"seq_length", "--seq-length"},
     {"token_type", "--token-type"},

@@ -77,7 +77,7 @@ void collect_call(UseCollector& collector, const Trace& trace, const Layout& lay
   }
 }
 
-void collect_finish(UseCollector& collector, const Layout& layout, ChunkIndex chunk) {
+void collect_round(UseCollector& collector, const Layout& layout, ChunkIndex chunk) {
   const uint64_t first = chunk * layout.chunk_elements();
   const uint64_t count = layout.chunk_elements(chunk);
   collector.consume(Space::GradientSums, {first, count});
@@ -204,7 +204,7 @@ void add_activations(ChunkTrace& chunk_trace, const Trace& trace, size_t chunk_b
 }
 
 /// Chunks by the call after which they are rounded; for one call ascending.
-std::vector<ChunkIndex> order_of_finish(const std::vector<CallIndex>& last) {
+std::vector<ChunkIndex> order_of_rounds(const std::vector<CallIndex>& last) {
   std::vector<ChunkIndex> order;
   for (ChunkIndex c{0}; c < last.size(); ++c) {
     if (last[c] != kNone) order.push_back(c);
@@ -272,7 +272,7 @@ ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_
   const std::vector<CallIndex> last = with_gradients
                                           ? last_contributions(trace, layout)
                                           : std::vector<CallIndex>(layout.num_chunks(), kNone);
-  const std::vector<ChunkIndex> finished = order_of_finish(last);
+  const std::vector<ChunkIndex> finished = order_of_rounds(last);
   auto next_finished = finished.begin();
   UseCollector collector(layout, chunk_trace);
   chunk_trace.items.reserve(trace.calls.size() + finished.size());
@@ -288,7 +288,7 @@ ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_
       ChunkTraceItem& finish =
           chunk_trace.items.emplace_back(ChunkTraceItem{.rounded_chunk = *next_finished});
       collector.begin(finish);
-      collect_finish(collector, layout, *next_finished);
+      collect_round(collector, layout, *next_finished);
       collector.end(finish);
     }
   }

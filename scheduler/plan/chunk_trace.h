@@ -51,6 +51,7 @@ struct ChunkTraceItem {
   uint32_t first_event[kNumArenaChunkEvents] = {};
   uint32_t num_events[kNumArenaChunkEvents] = {};
 
+  uint32_t num(ArenaChunkEvent event) const { return num_events[static_cast<int>(event)]; }
   bool is_round() const { return rounded_chunk != kNone; }
   bool is_update() const { return updated_chunk != kNone; }
 };
@@ -78,6 +79,11 @@ struct ChunkTrace {
     return FlatIndex(first_flat[static_cast<int>(id.space)] + id.index);
   }
   ChunkId chunk_id(FlatIndex flat_index) const;
+  /// Does an item need this chunk on the device?
+  bool is_needed(ChunkId id) const {
+    const FlatIndex c = flat_index(id);
+    return first_need[c] < first_need[c + 1];
+  }
   std::span<const ChunkUse> uses_of(const ChunkTraceItem& item) const {
     return std::span(uses).subspan(item.first_use, item.num_uses);
   }

@@ -8,15 +8,6 @@ namespace {
 // Their updates are not deferred, because the next forward begins with their weights.
 constexpr size_t kLastToFinish = 2;
 
-/// The chunks in the order in which their gradients are rounded.
-std::vector<ChunkIndex> rounded(const ChunkTrace& chunk_trace) {
-  std::vector<ChunkIndex> order;
-  for (const ChunkTraceItem& item : chunk_trace.items) {
-    if (item.is_round()) order.push_back(item.rounded_chunk);
-  }
-  return order;
-}
-
 /// Chooses `most` of the chunks, or all of them if they are fewer, evenly spread; the last one is
 /// always among them.
 std::vector<ChunkIndex> spread(const std::vector<ChunkIndex>& chunks, uint64_t most) {
@@ -33,26 +24,25 @@ void decide_device_updates(const std::vector<ChunkIndex>& order, const Layout& l
                            const PlanOptions& options, ChunkDecisions& decisions) {
   const uint32_t blocks = blocks_of_device_update(layout, options.update_after_norm);
   const size_t num = std::min<size_t>(
-      {options.device_updates, decisions.num_spare / blocks, order.size()});
+      {options.schedule.device_updates, decisions.num_spare / blocks, order.size()});
   for (size_t i = order.size() - num; i < order.size(); ++i) {
-    ChunkRecord& chunk = decisions.chunks[order[i]];
-    chunk.tier = Tier::Device;
-    chunk.is_resident = true;
+    decisions.chunks[order[i]].tier = Tier::Device;
   }
   decisions.num_spare -= static_cast<uint32_t>(num) * blocks;
 }
 
-/// With clipping all updates on the host are deferred. Without, a share is deferred, spread over
-/// the backward so that the optimizer is always busy. `order`: the chunks that the host updates.
+/// Decides which updates are deferred, if any may be. With clipping these are all updates on the
+/// host. Without, they are a share, spread over the backward so that the optimizer is always busy.
+/// `order`: the chunks that the host updates.
 void decide_times(const std::vector<ChunkIndex>& order, const PlanOptions& options,
                   std::vector<ChunkRecord>& chunks) {
   const auto share_of = [&](size_t i) {
-    return static_cast<size_t>(options.deferred_share * static_cast<double>(i));
+    return static_cast<size_t>(options.schedule.deferred_share * static_cast<double>(i));
   };
   for (size_t i = 0; i < order.size(); ++i) {
     const bool is_in_share = i + kLastToFinish < order.size() && share_of(i + 1) > share_of(i);
     const bool is_deferred =
-        options.defer_updates && (options.update_after_norm || is_in_share);
+        options.schedule.update != UpdateOrder::Wait && (options.update_after_norm || is_in_share);
     if (is_deferred) chunks[order[i]].update = UpdateTime::Deferred;
   }
 }
@@ -64,9 +54,10 @@ void assign_buffers(const std::vector<ChunkIndex>& order, const PlanOptions& opt
   std::vector<ChunkRecord>& chunks = decisions.chunks;
   const auto num_deferred = static_cast<uint32_t>(
       std::ranges::count_if(order, [&](ChunkIndex c) { return chunks[c].is_deferred(); }));
-  const uint32_t num_shared = options.update_after_norm ? 0 : std::max(1u, options.gradient_buffers);
-  const auto num_on_host = static_cast<uint32_t>(
-      std::ranges::count(chunks, Tier::Host, &ChunkRecord::tier));
+  const uint32_t num_shared =
+      options.update_after_norm ? 0 : std::max(1u, options.schedule.gradient_buffers);
+  const auto num_on_host =
+      static_cast<uint32_t>(std::ranges::count(chunks, Tier::Host, &ChunkRecord::tier));
   const bool has_own = options.update_after_norm || num_deferred + num_shared >= num_on_host;
   if (has_own) {
     // In chunk order: the last chunk and its buffer may be short.
@@ -109,26 +100,20 @@ void decide_speculative(const ChunkTrace& chunk_trace, uint32_t most,
 }
 
 /// The chunks whose weights are used, ascending.
-std::vector<ChunkIndex> weights_of(const ChunkTrace& chunk_trace) {
+std::vector<ChunkIndex> weights_of(const ChunkTrace& chunk_trace, size_t num_chunks) {
   std::vector<ChunkIndex> weights;
-  for (const ChunkUse& use : chunk_trace.uses) {
-    const ChunkId id = chunk_trace.chunk_id(use.chunk);
-    if (id.space == Space::Weights) weights.push_back(ChunkIndex(id.index));
+  for (ChunkIndex c{0}; c < num_chunks; ++c) {
+    if (chunk_trace.is_needed({Space::Weights, c})) weights.push_back(c);
   }
-  std::ranges::sort(weights);
-  weights.erase(std::unique(weights.begin(), weights.end()), weights.end());
   return weights;
 }
 
 uint32_t most_activations(const ChunkTrace& chunk_trace) {
   uint32_t most = 0, now = 0;
   for (const ChunkTraceItem& item : chunk_trace.items) {
-    const auto num = [&](ArenaChunkEvent event) {
-      return item.num_events[static_cast<int>(event)];
-    };
-    now += num(ArenaChunkEvent::Begin) + num(ArenaChunkEvent::Needed);
+    now += item.num(ArenaChunkEvent::Begin) + item.num(ArenaChunkEvent::Needed);
     most = std::max(most, now);
-    now -= num(ArenaChunkEvent::Idle) + num(ArenaChunkEvent::End);
+    now -= item.num(ArenaChunkEvent::Idle) + item.num(ArenaChunkEvent::End);
   }
   return most;
 }
@@ -139,8 +124,7 @@ ChunkDecisions decide_evaluation(const Layout& layout, const PlanOptions& option
   ChunkDecisions decisions{.num_spare = num_spare};
   decisions.chunks.resize(layout.num_chunks());
   for (size_t c = 0; c < options.chunks_of_step.size(); ++c) {
-    const bool is_on_device = options.chunks_of_step[c].is_on_device();
-    if (is_on_device) decisions.chunks[c] = {.tier = Tier::Device, .is_resident = true};
+    decisions.chunks[c].tier = options.chunks_of_step[c].tier;
   }
   return decisions;
 }
@@ -152,7 +136,7 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
   if (!options.update) return decide_evaluation(layout, options, num_spare);
   ChunkDecisions decisions{.num_spare = num_spare};
   decisions.chunks.resize(layout.num_chunks());
-  std::vector<ChunkIndex> order = rounded(chunk_trace);
+  std::vector<ChunkIndex> order = round_order(chunk_trace);
   for (const ChunkIndex c : order) {
     decisions.chunks[c].update =
         options.update_after_norm ? UpdateTime::AfterNorm : UpdateTime::Early;
@@ -162,37 +146,37 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
   decide_times(order, options, decisions.chunks);
   assign_buffers(order, options, decisions);
   if (options.update_after_norm) {
-    decide_speculative(chunk_trace, options.speculated_chunks, decisions.chunks);
+    decide_speculative(chunk_trace, options.schedule.speculated_chunks, decisions.chunks);
   }
   return decisions;
 }
 
 uint32_t most_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
-                        uint32_t num_spare) {
+                        uint32_t num_chunks, uint32_t num_spare) {
   if (options.update && options.update_after_norm) return 0;
+  const uint32_t wanted = options.schedule.resident_chunks;
   // All weights of an evaluation are resident: then no call needs further blocks for weights.
-  const bool all =
-      !options.update && options.resident_chunks > num_spare &&
-      weights_of(chunk_trace).size() + most_activations(chunk_trace) <= options.num_blocks;
-  return all ? options.resident_chunks : std::min(options.resident_chunks, num_spare);
+  const bool all = !options.update && wanted > num_spare &&
+                   weights_of(chunk_trace, num_chunks).size() + most_activations(chunk_trace) <=
+                       options.num_blocks;
+  return all ? wanted : std::min(wanted, num_spare);
 }
 
 void decide_residents(const ChunkTrace& chunk_trace, const PlanOptions& options, uint32_t num,
                       std::vector<ChunkRecord>& chunks) {
-  const bool any_on_device = std::ranges::any_of(chunks, &ChunkRecord::is_on_device);
   for (ChunkRecord& chunk : chunks) chunk.is_resident = chunk.is_on_device();
   if (!options.update) {
-    if (any_on_device) return;
+    if (std::ranges::any_of(chunks, &ChunkRecord::is_on_device)) return;
     // The chunks that are loaded lie between the resident ones.
-    for (const ChunkIndex c : spread(weights_of(chunk_trace), num)) chunks[c].is_resident = true;
+    for (const ChunkIndex c : spread(weights_of(chunk_trace, chunks.size()), num)) {
+      chunks[c].is_resident = true;
+    }
     return;
   }
-  std::vector<bool> is_used(chunk_trace.num_flat(), false);
-  for (const ChunkUse& use : chunk_trace.uses) is_used[use.chunk] = true;
-  for (const ChunkIndex c : rounded(chunk_trace)) {
+  for (const ChunkIndex c : round_order(chunk_trace)) {
     if (num == 0) return;
-    const bool can_stay = is_used[chunk_trace.flat_index({Space::Weights, c})] &&
-                          !chunks[c].is_deferred() && !chunks[c].is_on_device();
+    const bool can_stay = chunk_trace.is_needed({Space::Weights, c}) && !chunks[c].is_deferred() &&
+                          !chunks[c].is_on_device();
     if (!can_stay) continue;
     chunks[c].is_resident = true;
     --num;

@@ -1,5 +1,5 @@
 // The first part of the planner: it decides what happens to each parameter chunk in a step, before
-// any block is assigned. Pure.
+// any block is assigned. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
 
 /// The number of chunks of weights that may be resident if `num_spare` blocks are left for them.
 uint32_t most_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
-                        uint32_t num_spare);
+                        uint32_t num_chunks, uint32_t num_spare);
 
 /// Makes at most `num` chunks resident, besides those whose planes are on the device, and no
 /// others: in a step the ones that are rounded first and not deferred, in an evaluation some that

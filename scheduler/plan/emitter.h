@@ -1,4 +1,4 @@
-// The second half of the planner: from the decisions of Residency it makes the list of operations.
+// The third part of the planner: from the decisions of Residency it makes the list of operations.
 // Each operation lists the operations that it waits for. Part of make_plan(); one thread.
 #pragma once
 

@@ -21,7 +21,8 @@ constexpr uint32_t kProtectedShare = 8;
 Residency decide_residency(const ChunkTrace& chunk_trace, const PlanOptions& options,
                            uint32_t num_spare, std::vector<ChunkRecord>& chunks) {
   const uint32_t num_protected = options.least_traffic ? 0 : options.num_blocks / kProtectedShare;
-  uint32_t num_residents = most_residents(chunk_trace, options, num_spare);
+  uint32_t num_residents =
+      most_residents(chunk_trace, options, static_cast<uint32_t>(chunks.size()), num_spare);
   for (;;) {
     decide_residents(chunk_trace, options, num_residents, chunks);
     Residency residency(chunk_trace, options.num_blocks, num_protected, chunks);
@@ -116,8 +117,8 @@ Plan make_initialise_plan(const Plan& plan) {
     chunk.first_block = kNone;
   }
   for (const ChunkIndex c : initialise.chunks_by(&ChunkRecord::last_block)) {
-    initialise.ops.push_back(make_move({Space::Weights, c}, Tier::None, Tier::Device,
-                                       initialise.chunks[c].last_block));
+    initialise.ops.push_back(
+        make_move({Space::Weights, c}, Tier::None, Tier::Device, initialise.chunks[c].last_block));
   }
   return initialise;
 }
@@ -131,8 +132,7 @@ Plan make_warm_up_plan(const Plan& plan, const Layout& layout) {
   for (const ChunkIndex c : warm_up.chunks_by(&ChunkRecord::last_block)) {
     if (warm_up.chunks[c].is_on_device()) continue;
     const ChunkId id{Space::Weights, c};
-    warm_up.ops.push_back(
-        make_move(id, Tier::Host, Tier::Device, warm_up.chunks[c].last_block));
+    warm_up.ops.push_back(make_move(id, Tier::Host, Tier::Device, warm_up.chunks[c].last_block));
     warm_up.loaded_bytes += layout.used_bytes(id);
   }
   return warm_up;
@@ -161,10 +161,7 @@ BlockNeed smallest_need(const ChunkTrace& chunk_trace, const Trace& trace) {
   BlockNeed most;
   uint32_t num_activations = 0;
   for (const ChunkTraceItem& item : chunk_trace.items) {
-    const auto num = [&](ArenaChunkEvent event) {
-      return item.num_events[static_cast<int>(event)];
-    };
-    num_activations += num(ArenaChunkEvent::Begin) + num(ArenaChunkEvent::Needed);
+    num_activations += item.num(ArenaChunkEvent::Begin) + item.num(ArenaChunkEvent::Needed);
     BlockNeed need;
     need.by_space[static_cast<int>(Space::Activations)] = num_activations;
     need.call = item.call == kNone ? "round a gradient" : trace.calls[item.call].name;
@@ -173,7 +170,7 @@ BlockNeed smallest_need(const ChunkTrace& chunk_trace, const Trace& trace) {
       ++need.by_space[static_cast<int>(chunk_trace.chunk_id(use.chunk).space)];
     }
     if (need.num_blocks > most.num_blocks) most = need;
-    num_activations -= num(ArenaChunkEvent::Idle) + num(ArenaChunkEvent::End);
+    num_activations -= item.num(ArenaChunkEvent::Idle) + item.num(ArenaChunkEvent::End);
   }
   return most;
 }
@@ -190,12 +187,16 @@ uint32_t blocks_of_device_update(const Layout& layout, bool after_norm) {
   return 1 + (after_norm ? layout.gradient_chunks_per_chunk() : 0);
 }
 
-std::vector<ChunkIndex> round_order(const Trace& trace, const Layout& layout) {
+std::vector<ChunkIndex> round_order(const ChunkTrace& chunk_trace) {
   std::vector<ChunkIndex> order;
-  for (const ChunkTraceItem& item : make_chunk_trace(trace, layout, true).items) {
+  for (const ChunkTraceItem& item : chunk_trace.items) {
     if (item.is_round()) order.push_back(item.rounded_chunk);
   }
   return order;
+}
+
+std::vector<ChunkIndex> round_order(const Trace& trace, const Layout& layout) {
+  return round_order(make_chunk_trace(trace, layout, true));
 }
 
 }  // namespace ebb

@@ -46,6 +46,7 @@
 #include "chunk/ledger.h"
 #include "device/planes.h"
 #include "device/stream.h"
+#include "scheduler/plan/schedule.h"
 #include "scheduler/plan/trace.h"
 
 namespace ebb {
@@ -81,8 +82,9 @@ struct Op {
   StreamKind stream = StreamKind::Compute;
   Tier from = Tier::None;  ///< Move
   Tier to = Tier::None;    ///< Move
-  /// Move of a parameter chunk: the plane (an index of state_planes()). Other spaces have one. Only
-  /// weights can be moved: executor and simulator take sizes and addresses from their type.
+  /// Move of a parameter chunk: the plane, an index of state_planes(). Only kWeightPlane works:
+  /// executor and simulator take sizes and addresses from the type of the weights. Chunks of other
+  /// spaces have one plane.
   uint8_t plane = kWeightPlane;
   ChunkId chunk = {};      ///< Move, Drop: any chunk; others: the parameter chunk (Space::Weights)
   CallIndex call = kNone;  ///< Call
@@ -131,17 +133,11 @@ struct PlanOptions {
   bool update = true;  ///< false: an evaluation, which has no gradients and no updates
   /// With clipping or fp16: no update but speculative ones is made before the norm is known.
   bool update_after_norm = true;
-  /// Without clipping: how many gradients may wait in host memory for an update of this step.
-  uint32_t gradient_buffers = kGradientBuffers;
-  bool defer_updates = false;  ///< true: defers a share of the updates, or with clipping all
-  double deferred_share = kDeferredShare;  ///< 0 to 1, of the chunks that the host updates
-  /// With clipping: at most this many chunks have speculative updates. Their deferred update
-  /// commits the speculative one, or rolls it back and makes another.
-  uint32_t speculated_chunks = 0;
-  /// At most this many chunks of weights stay on the device from one step to the next; none if
-  /// updates wait for the norm. In an evaluation they stay all the time, also until the next one.
-  uint32_t resident_chunks = 0;
-  uint32_t device_updates = 0;  ///< at most this many chunks are updated on the device
+  /// The planner uses all settings but those of the trace: micro-batch order, recomputation and
+  /// placement of activations. With clipping or fp16, all updates on the host are deferred unless
+  /// they wait, and no weights that the host updates are resident. In an evaluation, resident
+  /// weights stay all the time, also until the next one; other settings have no effect.
+  Schedule schedule = {.deferred_share = kDeferredShare, .gradient_buffers = kGradientBuffers};
   /// For an evaluation: the records of the step, which say whose planes are on the device. Empty:
   /// all planes are in host memory.
   std::vector<ChunkRecord> chunks_of_step = {};
@@ -151,15 +147,17 @@ struct PlanOptions {
 struct Plan {
   std::vector<Op> ops = {};
   std::vector<OpIndex> waits = {};
-  uint32_t num_blocks = 0;               ///< 0 in an initialise, warm-up or flush plan
-  std::vector<ChunkRecord> chunks = {};  ///< [parameter chunk] what the plan decides about it
-  uint32_t gradient_buffers = 0;
+  uint32_t num_blocks = 0;  ///< 0 in an initialise, warm-up or flush plan
+  /// [parameter chunk] what the plan decides about it. An initialise, warm-up or flush plan has the
+  /// records of its step, with blocks of its own.
+  std::vector<ChunkRecord> chunks = {};
+  uint32_t gradient_buffers = 0;  ///< 0 in these three plans
   std::vector<uint32_t> stored_sums =
       {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending
-  size_t loaded_bytes = 0;                        ///< without the partial norms and the norm
-  size_t stored_bytes = 0;
-  uint32_t peak_blocks = 0;  ///< the most blocks in use at once
+  size_t loaded_bytes = 0;                        ///< of chunks
+  size_t stored_bytes = 0;                        ///< of chunks, without partial norms
+  uint32_t peak_blocks = 0;                       ///< the most blocks in use at once
 
   /// The number of chunks of which this is true, for example count(&ChunkRecord::is_deferred).
   uint32_t count(bool (ChunkRecord::*is)() const) const;
@@ -206,6 +204,7 @@ uint32_t full_num_blocks(const Trace& trace, const Layout& layout, const PlanOpt
 uint32_t blocks_of_device_update(const Layout& layout, bool after_norm);
 
 /// The parameter chunks that get gradients, in the order in which their gradients are rounded.
+std::vector<ChunkIndex> round_order(const ChunkTrace& chunk_trace);
 std::vector<ChunkIndex> round_order(const Trace& trace, const Layout& layout);
 
 std::string to_string(const Plan& plan, const Trace& trace);

@@ -1,4 +1,4 @@
-// The first half of the planner: it decides which chunk is in which block at which item. The
+// The second part of the planner: it decides which chunk is in which block at which item. The
 // emitter (emitter.h) makes operations from the decisions. Part of make_plan(); one thread. It has
 // no side effects outside its objects.
 #pragma once

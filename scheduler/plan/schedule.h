@@ -16,31 +16,18 @@
 #include <type_traits>
 #include <variant>
 
+#include "autograd/tape_options.h"
+
 namespace ebb {
 
 /// The order of the micro-batches of a step (autograd/micro_batches.h).
 enum class MicroBatchOrder : uint8_t {
   Horizontal,  ///< one after the other through the whole model
-  Vertical,    ///< all of them layer by layer: a forward or a backward loads a weight once
+  /// All of them layer by layer: a forward or a backward loads a weight once, if the weights of a
+  /// layer fit on the device.
+  Vertical,
 };
 
-inline constexpr uint32_t kAllLayers = UINT32_MAX;
-
-/// Which layers are recomputed: their inner activations are freed after their forward and computed
-/// again before their backward.
-struct Recompute {
-  /// So many consecutive layers are recomputed together; 0: no layer is recomputed. A larger number
-  /// keeps fewer activations between layers, but more of them exist during the backward.
-  uint32_t layers_at_once = 0;
-  /// Only the first `first` layers of each group are recomputed. A group is `of` consecutive
-  /// layers. If all layers are one group, the layers whose activations would be kept the longest
-  /// are recomputed. With smaller groups, the link has time to copy the activations of other layers
-  /// while these are recomputed.
-  uint32_t first = kAllLayers;
-  uint32_t of = kAllLayers;
-
-  bool operator==(const Recompute&) const = default;
-};
 inline constexpr Recompute kRecomputeNone{.layers_at_once = 0};
 inline constexpr Recompute kRecomputeEach{.layers_at_once = 1};  ///< each layer on its own
 
@@ -91,7 +78,7 @@ struct ScheduleFields {
 using Schedule = ScheduleFields<std::type_identity_t, Recompute>;
 using ScheduleRequest = ScheduleFields<std::optional, RecomputeRequest>;
 
-/// How many layers of a model with `num_layers` layers `first` and `of` select. Ignores
+/// The number of layers that `first` and `of` select in a model with `num_layers` layers. Ignores
 /// `layers_at_once`: with 0 no layer is recomputed.
 uint32_t recomputed_layers(const Recompute& recompute, uint32_t num_layers);
 

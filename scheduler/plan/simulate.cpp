@@ -29,7 +29,7 @@ double seconds_of(const Cost& cost, const Machine& machine) {
 }
 
 /// What rounding reads and writes: every sum of the chunk's parameters, and the gradient.
-double finish_bytes(const Layout& layout, ChunkIndex chunk) {
+double round_bytes(const Layout& layout, ChunkIndex chunk) {
   const double gradient_bytes = static_cast<double>(size_of(layout.gradient_type()));
   double bytes = 0;
   for (const Segment& segment : layout.segments(chunk)) {
@@ -44,8 +44,7 @@ constexpr double kLogBytes = 1.15;
 
 /// Assumes that clipping changes nothing: then a speculative update is committed in no time.
 bool is_done(const Op& op, const Plan& plan) {
-  return op.kind == OpKind::Update && op.deferred &&
-         plan.chunks[op.chunk.index].is_speculative();
+  return op.kind == OpKind::Update && op.deferred && plan.chunks[op.chunk.index].is_speculative();
 }
 
 /// The time of an operation that only moves bytes.
@@ -61,7 +60,7 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
       return seconds_of(trace.calls[op.call].cost, machine);
     }
     case OpKind::Round:
-      return seconds_of(op, finish_bytes(layout, ChunkIndex(op.chunk.index)), machine);
+      return seconds_of(op, round_bytes(layout, ChunkIndex(op.chunk.index)), machine);
     case OpKind::Speculate:
     case OpKind::Update: {
       const double log_bytes = op.kind == OpKind::Speculate ? kLogBytes : 0;
@@ -267,7 +266,7 @@ class Clockwork {
     }
     work.end_s = now_s_ + work.left_s;
     result_.ops[index].start_s = now_s_;
-    result_.stream_busy_s[stream] += work.left_s;
+    result_.stream_busy.seconds[stream] += work.left_s;
     if (op.stream == StreamKind::Compute) {
       if (computed_) result_.stall_s += now_s_ - last_computed_s_;
       computed_ = true;

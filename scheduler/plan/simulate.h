@@ -42,9 +42,11 @@ struct Machine {
 /// A stream, and what its operations cost.
 struct StreamInfo {
   StreamKind kind;
-  const char* name;                    ///< in traces and reports
-  double Machine::*bytes_per_s;        ///< the rate at which its operations copy, or read and write
-  double Machine::*start_s = nullptr;  ///< added to each operation
+  const char* name;              ///< in traces and reports
+  double Machine::*bytes_per_s;  ///< the rate at which its operations copy, or read and write
+  /// To start and end an operation that reads or writes; a call has it once for each kernel. Null
+  /// if it takes no time.
+  double Machine::*start_s = nullptr;
 };
 /// All streams, by kind.
 inline constexpr StreamInfo kStreams[] = {
@@ -54,6 +56,12 @@ inline constexpr StreamInfo kStreams[] = {
     {StreamKind::Update, "update", &Machine::update_bytes_per_s},
 };
 static_assert(std::size(kStreams) == kNumStreamKinds);
+static_assert([] {
+  for (size_t i = 0; i < kNumStreamKinds; ++i) {
+    if (static_cast<size_t>(kStreams[i].kind) != i) return false;
+  }
+  return true;
+}());
 constexpr const StreamInfo& info_of(StreamKind kind) { return kStreams[static_cast<size_t>(kind)]; }
 
 /// Seconds for each stream.
@@ -69,8 +77,9 @@ struct StreamTimes {
 /// may come early, as far as the blocks can hold them.
 struct Bound {
   double seconds = 0;
-  const char* bound_by =
-      "compute";  ///< the name of a stream; where the sum of both parts counts, "load, forward"
+  /// The name of a stream ("load"). If the bound is the sum of the two parts of a clipped step,
+  /// also the longer part ("load, forward").
+  const char* bound_by = "compute";
   double compute_s = 0, load_s = 0, store_s = 0, update_s = 0;
 };
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
@@ -78,8 +87,7 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
 
 struct Simulation {
   double seconds = 0;
-  double stream_busy_s[kNumStreamKinds] =
-      {};              ///< the sum of the times of its operations at full speed
+  StreamTimes stream_busy = {};  ///< the sums of the times of its operations at full speed
   double stall_s = 0;  ///< idle time of the compute stream between its first and last operation
   std::vector<OpTime> ops;  ///< one for each operation
 };

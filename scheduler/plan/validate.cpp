@@ -145,8 +145,8 @@ void Checker::check_move(const Op& op) {
   if (op.chunk.space == Space::GradientSums) sum_stored_[op.chunk.index] = true;
   if (op.chunk.space == Space::Activations) activations_stored_[op.chunk.index] = true;
   if (op.chunk.space == Space::Gradients) {
-    gradients_.fill_slot(ChunkIndex(op.chunk.index / layout_.gradient_chunks_per_chunk()),
-                         op.gradient_buffer);
+    gradients_.fill_buffer(ChunkIndex(op.chunk.index / layout_.gradient_chunks_per_chunk()),
+                           op.gradient_buffer);
   }
 }
 

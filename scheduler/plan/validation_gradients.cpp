@@ -17,8 +17,7 @@ Gradients::Gradients(const Plan& plan, const Layout& layout, const PlanOptions& 
   expect_deferred();
   memory_.expect_residents(plan_.chunks);
   // What is stored on the device is not in host memory.
-  const std::vector<ChunkRecord>& stored =
-      options_.update ? plan_.chunks : options_.chunks_of_step;
+  const std::vector<ChunkRecord>& stored = options_.update ? plan_.chunks : options_.chunks_of_step;
   for (ChunkIndex c{0}; c < stored.size(); ++c) {
     if (stored[c].is_on_device()) memory_.leave_home({Space::Weights, c});
   }
@@ -48,7 +47,7 @@ void Gradients::round(ChunkIndex c) {
   last_round_ = g.round = report_.at();
 }
 
-void Gradients::fill_slot(ChunkIndex c, BufferIndex index) {
+void Gradients::fill_buffer(ChunkIndex c, BufferIndex index) {
   last_gradient_store_ = report_.at();
   if (++gradients_[c].num_stores > num_parts(c)) {
     report_.complain("the gradient of parameter chunk {} is stored again", c);
@@ -116,6 +115,10 @@ void Gradients::update_at_home(const Op& op) {
     report_.complain("gradient buffer {} does not hold the gradient of parameter chunk {}",
                      op.gradient_buffer, c);
   }
+  if (op.gradient_buffer != plan_.chunks[c].gradient_buffer) {
+    report_.complain("gradient buffer {} is not that of the record of parameter chunk {}",
+                     op.gradient_buffer, c);
+  }
   GradientBuffer& buffer = buffers_[op.gradient_buffer];
   memory_.require_after(buffer.last_store, "fills gradient buffer {}", op.gradient_buffer);
   buffer.update = report_.at();
@@ -164,7 +167,7 @@ void Gradients::expect_deferred() {
   for (ChunkIndex c{0}; c < plan_.chunks.size(); ++c) {
     const ChunkRecord& chunk = plan_.chunks[c];
     if (!chunk.is_deferred()) continue;
-    if (!options_.defer_updates) {
+    if (options_.schedule.update == UpdateOrder::Wait) {
       report_.complain("defers the update of parameter chunk {}", c);
     }
     if (chunk.gradient_buffer >= buffers_.size()) {
@@ -204,6 +207,9 @@ void Gradients::check_end() {
   if (!options_.update) return;
   for (ChunkIndex c{0}; c < gradients_.size(); ++c) {
     const Gradient& g = gradients_[c];
+    if (plan_.chunks[c].is_trained() != (g.num_contributions > 0)) {
+      report_.complain("the record of parameter chunk {} is wrong about its training", c);
+    }
     if (g.num_contributions == 0) continue;
     if (g.num_rounds == 0) report_.complain("parameter chunk {} is never rounded", c);
     if (g.num_stores < (stays(c) ? 1 : num_parts(c))) {

@@ -22,7 +22,7 @@ class Gradients {
   void contribute(ChunkIndex chunk);
   void round(ChunkIndex chunk);
   /// A part of a chunk's gradient is stored.
-  void fill_slot(ChunkIndex chunk, BufferIndex buffer);
+  void fill_buffer(ChunkIndex chunk, BufferIndex buffer);
   void partials(ChunkIndex chunk);
   void norm();
   void update(const Op& op);

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <optional>
 
+#include "chunk/index_format.h"
+
 namespace ebb {
 namespace {
 
@@ -19,15 +21,11 @@ std::array<uint32_t, kNumSpaces> chunk_counts(const Layout& layout, uint32_t num
 /// The name of the operation in a profiler, for example "load weights 7".
 RangeName range_of(const Op& op) { return {name_of(op), name_of(op.chunk.space), op.chunk.index}; }
 
-}  // namespace
-
-// ---- The work on gradients
-
-namespace {
-
 [[noreturn]] void refuse() { throw LogicError("a plan without gradients has no such work"); }
 
 }  // namespace
+
+// ---- The work on gradients
 
 void ChunkWork::submit_round(Stream&, ChunkIndex) { refuse(); }
 void ChunkWork::submit_partial_norms(Stream&, ChunkIndex) { refuse(); }

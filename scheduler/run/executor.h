@@ -131,7 +131,7 @@ class Executor : public Hooks {
   std::span<const OpTime> times() const { return std::span(times_).first(num_times_); }
 
   /// The number of chunks on the device. Between plans these are chunks of weights.
-  uint32_t resident_chunks() const { return table_.num_present(); }
+  uint32_t num_chunks_on_device() const { return table_.num_present(); }
 
   /// Throw LogicError if the calls are not those of the trace, in its order. Tensors of weights and
   /// gradients are on the device; their chunks are there until end_call().

@@ -1,7 +1,5 @@
 #include "scheduler/run/inference.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 
@@ -41,8 +39,8 @@ uint32_t most_ops(const PreparedInference& prepared) {
 
 }  // namespace
 
-/// Memory is declared before the runner, which has the streams. So the destructor waits for all
-/// submitted work before it frees memory.
+/// Memory is declared before the streams: the compute stream and those of the runner. So the
+/// destructor waits for all submitted work before it frees memory.
 class Inference::Impl {
  public:
   Impl(Device& device, const PreparedInference& prepared);
@@ -62,7 +60,7 @@ class Inference::Impl {
   void warm_up_for(size_t forward);
   void run_plan(const Plan& plan);
   void flush();
-  void upload(const PreparedForward& forward, const MicroBatch& micro_batch);
+  void upload(size_t forward, const MicroBatch& micro_batch);
   std::byte* weight(ParameterId id, uint64_t first, size_t count) const;
 
   const PreparedInference& prepared_;
@@ -73,6 +71,7 @@ class Inference::Impl {
   Home home_;
   DeviceSpaces spaces_;
   std::vector<Buffer> persistent_;
+  std::vector<std::vector<InputSpec>> specs_;  // [forward]
   TapeResults shown_;
   size_t loaded_bytes_ = 0;
   std::optional<size_t> warm_for_;  // the forward whose resident weights are on the device
@@ -103,6 +102,9 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
       arena_(spaces_.base(Space::Activations), prepared.arena_bytes),
       micro_batches_(device, *compute_, runner_.hooks(), arena_, 1) {
   check_device(prepared.device, device.info().profile);
+  for (const PreparedForward& forward : prepared.forwards) {
+    specs_.push_back(forward.forward.model->inputs());
+  }
   device.reserve_workspace(prepared.workspace_bytes);
   allocate_persistent(device);
   if (!prepared.options.random_weights) return;
@@ -171,10 +173,10 @@ void Inference::Impl::warm_up_for(size_t forward) {
 }
 
 /// Checks and copies all inputs before the plan begins, so that a wrong input does no harm.
-void Inference::Impl::upload(const PreparedForward& forward, const MicroBatch& micro_batch) {
+void Inference::Impl::upload(size_t forward, const MicroBatch& micro_batch) {
   buffers_.clear();
   size_t next = 0;
-  for (const InputSpec& spec : forward.forward.model->inputs()) {
+  for (const InputSpec& spec : specs_[forward]) {
     if (spec.persistent) {
       const auto at = std::ranges::find(prepared_.persistent, spec.name, &InputSpec::name);
       const Buffer& memory = persistent_[static_cast<size_t>(at - prepared_.persistent.begin())];
@@ -193,7 +195,7 @@ double Inference::Impl::run(size_t index, const MicroBatch& micro_batch) {
   const PreparedForward& forward = prepared_.forwards[index];
   loaded_bytes_ = forward.plan.loaded_bytes;
   warm_up_for(index);
-  upload(forward, micro_batch);
+  upload(index, micro_batch);
   const TapeResults results = results_of(forward.forward, layout_.weight_type(), results_.data());
   runner_.run(forward.trace, forward.plan, [&] {
     run_forward(micro_batches_, forward.forward, buffers_.inputs(), results,

@@ -36,7 +36,8 @@ class Inference {
  public:
   /// `device` and `prepared` must outlive the inference. The weights get their initial values from
   /// the seed, or zeros without options.random_weights. Persistent inputs are zero at first. Throws
-  /// ConfigError if the plan was made for another kind of device or for fewer threads.
+  /// OutOfMemory; ConfigError if the plan was made for a host device and `device` is a GPU, or for
+  /// fewer threads.
   Inference(Device& device, const PreparedInference& prepared);
   ~Inference();
 

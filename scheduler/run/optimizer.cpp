@@ -275,25 +275,25 @@ std::string Optimizer::bad_piece_in(ChunkIndex chunk) const {
   return {};
 }
 
-void Optimizer::update(ChunkIndex chunk, BufferIndex slot, bool deferred) {
+void Optimizer::update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred) {
   if (deferred ? !has_deferred_ : after_norm_ && skipped_) return;
   const bool early = !deferred && !after_norm_;
   if (early && !is_finite(chunk)) throw_not_a_number(bad_tensor_in(chunk));
   if (deferred) {
-    make_deferred(chunk, slot);
+    make_deferred(chunk, gradient_buffer);
     ++num_deferred_made_;
     return;
   }
   is_touched_ = true;
   state_lock_.wait_for(chunk);
-  adamw_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk),
+  adamw_update(team_, planes_of(chunk, gradient_buffer), num_elements(chunk), updates_of(chunk),
                early ? early_step() : decided_);
 }
 
-void Optimizer::make_deferred(ChunkIndex chunk, BufferIndex slot) {
+void Optimizer::make_deferred(ChunkIndex chunk, BufferIndex gradient_buffer) {
   if (speculation_.take_committed(chunk)) return;
   state_lock_.wait_for(chunk);
-  const Planes planes = planes_of(chunk, slot);
+  const Planes planes = planes_of(chunk, gradient_buffer);
   if (UndoLog* const log = speculation_.log(chunk); log != nullptr && log->is_full()) {
     redo_update(team_, planes, num_elements(chunk), updates_of(chunk), *log, decided_);
   } else {
@@ -301,9 +301,9 @@ void Optimizer::make_deferred(ChunkIndex chunk, BufferIndex slot) {
   }
 }
 
-Planes Optimizer::planes_of(ChunkIndex chunk, BufferIndex slot) const {
+Planes Optimizer::planes_of(ChunkIndex chunk, BufferIndex gradient_buffer) const {
   Planes planes = state_.home_planes(chunk);
-  planes.gradient = home_.gradient_buffer(slot);
+  planes.gradient = home_.gradient_buffer(gradient_buffer);
   return planes;
 }
 
@@ -319,20 +319,21 @@ std::span<const AdamWRange> Optimizer::updates_of(ChunkIndex chunk) const {
 /// A chunk that a reader has locked gets no speculative update, because such an update would have
 /// to wait. Once the norm can be known, deferred updates are faster: they need no undo log, and
 /// they run in the order in which the next forward needs the chunks.
-void Optimizer::speculate(ChunkIndex chunk, BufferIndex slot, bool late) {
+void Optimizer::speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late) {
   if (late && !speculates_late_) return;
   if (!speculation_.may_commit(partials_of(chunk, home_.partial_norms()))) return;
   if (!state_lock_.is_free(chunk)) return;
-  const bool fits = update_with_log(team_, planes_of(chunk, slot), num_elements(chunk),
+  const bool fits = update_with_log(team_, planes_of(chunk, gradient_buffer), num_elements(chunk),
                                     updates_of(chunk), early_step(), *speculation_.log(chunk));
-  speculation_.count(chunk, slot, fits);
+  speculation_.count(chunk, gradient_buffer, fits);
 }
 
 void Optimizer::undo_all() {
-  for (const auto& [chunk, slot] : speculation_.made()) {
+  for (const auto& [chunk, gradient_buffer] : speculation_.made()) {
     UndoLog& log = *speculation_.log(chunk);
     if (!log.is_full()) continue;  // undone already
-    undo_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk), log);
+    undo_update(team_, planes_of(chunk, gradient_buffer), num_elements(chunk), updates_of(chunk),
+                log);
   }
 }
 

@@ -26,7 +26,8 @@ void RunBuffers::add_input(const InputSpec& spec, const Tensor& values) {
   EBB_CHECK(values.dtype == spec.dtype && values.shape == spec.shape,
             fmt::format("input '{}' has the wrong type or shape", spec.name));
   EBB_CHECK(used_bytes_ + values.bytes() <= host_inputs_.bytes(),
-            fmt::format("the buffer for inputs has only {} bytes", host_inputs_.bytes()));
+            fmt::format("input '{}' ends at byte {}, but the buffer for inputs has {} bytes",
+                        spec.name, used_bytes_ + values.bytes(), host_inputs_.bytes()));
   std::memcpy(host_inputs_.data() + used_bytes_, values.data, values.bytes());
   inputs_.push_back({device_inputs_.data() + used_bytes_, values.dtype, values.shape});
   used_bytes_ += padded_bytes(values.bytes());

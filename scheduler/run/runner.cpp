@@ -10,8 +10,8 @@ Runner::Runner(Device& device, Stream& compute, const Layout& layout, DeviceSpac
       buffers_(buffers),
       executor_(device, compute, layout, spaces, home, work, max_ops) {}
 
-ExecutorStats Runner::run(const Trace& trace, const Plan& plan,
-                          const std::function<void()>& program, bool blocks_submitting_thread) {
+ExecutorStats Runner::run(const Trace& trace, const Plan& plan, Program program,
+                          bool blocks_submitting_thread) {
   try {
     executor_.begin(trace, plan, blocks_submitting_thread);
     program();

@@ -10,9 +10,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 
+#include "device/inline_function.h"
 #include "scheduler/run/executor.h"
 #include "scheduler/run/run_buffers.h"
 
@@ -31,18 +31,19 @@ class Runner {
   /// To be called at the end of a program: submits the copy of the loss to the host.
   void download_loss() { buffers_.download_loss(compute_, executor_.store()); }
 
+  using Program = InlineFunction<void(), 64>;
   /// Runs a plan. `program` makes the calls of the trace in order. Waits until all work is done.
   /// `blocks_submitting_thread`: see Executor::begin(). If anything throws, the runner waits for
   /// the submitted work, and then no plan can run any more. An error that a kernel found in its
   /// data is thrown in preference to others, because it may be their cause. REQUIRES: the chunks on
   /// the device are those with which the plan begins; see Executor::begin() for the lifetimes.
-  ExecutorStats run(const Trace& trace, const Plan& plan, const std::function<void()>& program,
+  ExecutorStats run(const Trace& trace, const Plan& plan, Program program,
                     bool blocks_submitting_thread = false);
   /// Runs a plan that has no calls: an initialise, warm-up or flush plan.
   ExecutorStats run(const Plan& plan);
 
   /// The number of chunks on the device. Between plans these are chunks of weights.
-  uint32_t num_chunks_on_device() const { return executor_.resident_chunks(); }
+  uint32_t num_chunks_on_device() const { return executor_.num_chunks_on_device(); }
   /// The times of the operations of the plan that ran last. Valid until the next run.
   std::span<const OpTime> times() const { return executor_.times(); }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "cpu_adam/gradient_norm.h"
 #include "scheduler/search/memory_sizes.h"

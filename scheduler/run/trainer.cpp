@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 #include <limits>
 
 #include "autograd/arena.h"
@@ -40,8 +38,8 @@ uint64_t count_targets(std::span<const MicroBatch> micro_batches) {
 
 }  // namespace
 
-/// Memory is declared before the runner, which has the streams. So the destructor waits for all
-/// submitted work before it frees memory.
+/// Memory is declared before the streams: the compute stream and those of the runner. So the
+/// destructor waits for all submitted work before it frees memory.
 class Trainer::Impl {
  public:
   Impl(const Model& model, Device& device, const Preparation& prepared);
@@ -74,7 +72,6 @@ class Trainer::Impl {
   const Preparation& prepared_;
   const bool emulates_compute_;
   const Layout& layout_;
-  FixedMemory fixed_;
   std::vector<InputSpec> specs_;
   // Allocated before home_, which pins as much memory as the limit on pinned memory still allows.
   RunBuffers buffers_;
@@ -99,10 +96,8 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       prepared_(prepared),
       emulates_compute_(device.info().emulate_compute.has_value()),
       layout_(*prepared.layout),
-      fixed_(fixed_memory(model, prepared.options, layout_, prepared.trace,
-                          prepared.evaluation_trace)),
       specs_(model.inputs()),
-      buffers_(device, fixed_.input_bytes),
+      buffers_(device, prepared.ledger.bytes("inputs", Tier::Device)),
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       device_state_(device, layout_, prepared.plan.chunks, spaces_.base(Space::Weights)),
@@ -121,7 +116,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
                                             std::max(prepared.options.gradient_accumulation,
                                                      prepared.options.evaluation_batches))) {
   check_device(prepared.device, device.info().profile);
-  device.reserve_workspace(fixed_.workspace_bytes);
+  device.reserve_workspace(prepared.ledger.bytes("workspace", Tier::Device));
   initialise_device(device.kernels());
   ThreadTeam team(device.info().profile.num_threads);
   if (prepared.options.random_weights) {
@@ -229,10 +224,9 @@ ExecutorStats Trainer::Impl::run_step(uint32_t count, double learning_rate,
       !device_state_.is_empty() && optimizer_.state_lock().is_locked();
   optimizer_.begin_step(learning_rate);
   try {
-    // Passed by reference: a std::function would allocate memory for a copy in every step.
-    const auto program = [&] { run_micro_batches(count, true, loss_gradient_scale); };
-    return runner_.run(prepared_.trace, prepared_.plan, std::cref(program),
-                       reader_copies_from_device);
+    return runner_.run(
+        prepared_.trace, prepared_.plan,
+        [&] { run_micro_batches(count, true, loss_gradient_scale); }, reader_copies_from_device);
   } catch (...) {
     condition_ = optimizer_.roll_back() ? Condition::Stopped : Condition::Lost;
     throw;

@@ -89,19 +89,19 @@ class Choice {
     std::shared_ptr<const Preparation> too_large_for_device;
   };
 
-  void try_schedule(size_t setting) {
-    Tried& tried = tried_[setting];
+  void try_schedule(size_t schedule_index) {
+    Tried& tried = tried_[schedule_index];
     try {
-      consider(setting, tried);
+      consider(schedule_index, tried);
     } catch (...) {
       tried.failed = std::current_exception();
     }
   }
 
-  void consider(size_t setting, Tried& tried) {
+  void consider(size_t schedule_index, Tried& tried) {
     std::shared_ptr<const Preparation> context;
     try {
-      context = run_dry(schedules_[setting]);
+      context = run_dry(schedules_[schedule_index]);
     } catch (const ConfigError&) {
       // A model may use activations in a way that only the first, simplest schedule allows.
       tried.refused = std::current_exception();
@@ -109,7 +109,8 @@ class Choice {
     }
     if (context->num_blocks < context->smallest_blocks) tried.too_large_for_device = context;
     for (const UpdateOrder update : update_orders(requested_.schedule)) {
-      PlannedCandidate c{.context = context, .asked = context->schedule, .setting = setting};
+      PlannedCandidate c{
+          .context = context, .asked = context->schedule, .schedule_index = schedule_index};
       c.asked.update = update;
       if (update == UpdateOrder::Speculate) {
         c.asked.speculated_chunks = requested_.schedule.speculated_chunks.value_or(UINT32_MAX);
@@ -138,7 +139,7 @@ class Choice {
     if (fallbacks.candidate.host_bytes > room)
       return tried.fallbacks.push_back(std::move(fallbacks));
     fallbacks.row = c.row;
-    fallbacks.setting = c.setting;
+    fallbacks.schedule_index = c.schedule_index;
     c = std::move(fallbacks);
     plan_at_home(c, tried);
     if (!c.candidate.why_not.empty()) return;
@@ -240,10 +241,10 @@ class Choice {
     complete(prepared, std::move(best.plan));
     // In reverse, so that the best candidate of a row is stored last.
     for (auto c = planned_.crbegin(); c != planned_.crend(); ++c) {
-      tried_[c->setting].candidates[c->row] = c->candidate;
+      tried_[c->schedule_index].candidates[c->row] = c->candidate;
     }
     for (size_t i = 0; i < tried_.size(); ++i) {
-      if (i == best.setting) prepared.chosen = prepared.candidates.size() + best.row;
+      if (i == best.schedule_index) prepared.chosen = prepared.candidates.size() + best.row;
       for (const Candidate& c : tried_[i].candidates) {
         prepared.smallest_device_bytes =
             std::min(prepared.smallest_device_bytes, c.smallest_device_bytes);

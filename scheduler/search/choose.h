@@ -15,18 +15,10 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "scheduler/search/preparation.h"
 
 namespace ebb {
-
-/// Times that differ by less than this fraction count as equal: they are the same sums in another
-/// order.
-inline constexpr double kEqualSeconds = 1e-9;
-/// Is `a` better than `b`? A candidate that speculates must be 3 % faster than one that does not,
-/// because it is slower in clipped steps. REQUIRES: both fit the budgets.
-bool is_better(const Candidate& a, const Candidate& b);
 
 /// The complete preparation of the best candidate: it has all plans. Throws ConfigError if the
 /// model cannot run with the options. If no candidate fits the budgets, throws PlanError, whose

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "scheduler/search/choose.h"
+#include "scheduler/search/evaluator.h"
 #include "scheduler/search/prepare.h"
 
 namespace ebb {

@@ -31,7 +31,7 @@ bool is_better(const Candidate& a, const Candidate& b) {
 bool comes_first(const PlannedCandidate& a, const PlannedCandidate& b) {
   if (is_better(a.candidate, b.candidate)) return true;
   if (is_better(b.candidate, a.candidate)) return false;
-  return std::pair(a.setting, a.row) < std::pair(b.setting, b.row);
+  return std::pair(a.schedule_index, a.row) < std::pair(b.schedule_index, b.row);
 }
 
 std::string Evaluator::evaluate(PlannedCandidate& candidate) const {

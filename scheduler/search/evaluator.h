@@ -7,9 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/search/choose.h"
+#include "scheduler/search/preparation.h"
 
 namespace ebb {
+
+/// Times that differ by less than this fraction count as equal: they are the same sums in another
+/// order.
+inline constexpr double kEqualSeconds = 1e-9;
+/// Is `a` better than `b`? A candidate that speculates must be 3 % faster than one that does not,
+/// because it is slower in clipped steps. REQUIRES: both fit the budgets.
+bool is_better(const Candidate& a, const Candidate& b);
 
 /// A candidate with its dry run, its schedule and its plan.
 struct PlannedCandidate {
@@ -19,9 +26,9 @@ struct PlannedCandidate {
   Schedule asked;
   Plan plan = {};
   Candidate candidate = {};
-  /// `setting`: the index of the schedule in the result of schedules_to_try(). `row`: the index of
-  /// the candidate among those of this schedule.
-  size_t setting = 0, row = 0;
+  /// `schedule_index`: the index of the schedule in the result of schedules_to_try(). `row`: the
+  /// index of the candidate among those of this schedule.
+  size_t schedule_index = 0, row = 0;
   /// Schedules that were tried before and were not better than that of this candidate.
   std::vector<Schedule> no_better = {};
 };
@@ -33,7 +40,7 @@ PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
   PlannedCandidate other{.context = c.context,
                          .asked = c.asked,
                          .candidate = c.candidate,
-                         .setting = c.setting,
+                         .schedule_index = c.schedule_index,
                          .row = c.row,
                          .no_better = c.no_better};
   other.no_better.push_back(c.asked);
@@ -41,8 +48,8 @@ PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
   return other;
 }
 
-/// True if `a` is better than `b` (is_better(), scheduler/search/choose.h). Of two equally good
-/// candidates, the one with the smaller `setting` and then the smaller `row` comes first.
+/// True if `a` is better than `b` (is_better()). Of two equally good
+/// candidates, the one with the smaller `schedule_index` and then the smaller `row` comes first.
 bool comes_first(const PlannedCandidate& a, const PlannedCandidate& b);
 
 /// Evaluates candidates by budgets and the rates of a machine. Thread-safe.

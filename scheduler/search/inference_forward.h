@@ -1,7 +1,7 @@
 // How one forward of an inference runs. The dry run and the real run use these functions.
 #pragma once
 
-#include <vector>
+#include <span>
 
 #include "autograd/micro_batches.h"
 #include "scheduler/search/inference_preparation.h"

@@ -43,21 +43,21 @@ size_t undo_log_bytes(const Layout& layout) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-FixedMemory fixed_memory(const Model& model, const TrainerOptions& options, const Layout& layout,
-                         const Trace& trace, const Trace& evaluation) {
-  FixedMemory fixed;
+Ledger fixed_memory(const Model& model, const TrainerOptions& options, const Layout& layout,
+                    const Trace& trace, const Trace& evaluation) {
+  size_t micro_batch_bytes = 0;
   for (const InputSpec& spec : model.inputs()) {
-    fixed.micro_batch_bytes +=
+    micro_batch_bytes +=
         padded_bytes(static_cast<size_t>(spec.shape.num_elements()) * size_of(spec.dtype));
   }
   const size_t num_inputs = std::max(options.gradient_accumulation, options.evaluation_batches);
-  fixed.input_bytes = fixed.micro_batch_bytes * num_inputs;
-  fixed.workspace_bytes = std::max(trace.workspace_bytes, evaluation.workspace_bytes);
-  fixed.ledger.add("inputs", Tier::Device, fixed.input_bytes);
-  fixed.ledger.add("workspace", Tier::Device, fixed.workspace_bytes);
-  fixed.ledger.add("partial norms", Tier::Device, partial_norm_bytes(layout));
-  fixed.ledger.add("loss", Tier::Device, sizeof(double));
-  return fixed;
+  Ledger ledger;
+  ledger.add("inputs", Tier::Device, micro_batch_bytes * num_inputs);
+  ledger.add("workspace", Tier::Device,
+             std::max(trace.workspace_bytes, evaluation.workspace_bytes));
+  ledger.add("partial norms", Tier::Device, partial_norm_bytes(layout));
+  ledger.add("loss", Tier::Device, sizeof(double));
+  return ledger;
 }
 
 }  // namespace ebb

@@ -36,15 +36,10 @@ inline constexpr size_t kCoefficientBytes = 2 * kMaxFactors * sizeof(AdamWCoeffi
 /// for one outlier per twelve elements.
 size_t undo_log_bytes(const Layout& layout);
 
-/// The device memory that does not depend on the plan.
-struct FixedMemory {
-  size_t micro_batch_bytes = 0;  ///< inputs of one micro-batch, each padded as in the arena
-  size_t input_bytes = 0;        ///< all inputs of a step or of an evaluation, the larger of both
-  size_t workspace_bytes = 0;    ///< of kernels
-  Ledger ledger;                 ///< all of these sizes, with partial norms and the loss
-};
-/// `trace` is of a step; `evaluation` is of an evaluation, or empty.
-FixedMemory fixed_memory(const Model& model, const TrainerOptions& options, const Layout& layout,
-                         const Trace& trace, const Trace& evaluation);
+/// The device memory that does not depend on the plan: the inputs of a step or of an evaluation,
+/// the larger of both, each padded as in the arena; the workspace of kernels; partial norms; the
+/// loss. `trace` is of a step; `evaluation` is of an evaluation, or empty.
+Ledger fixed_memory(const Model& model, const TrainerOptions& options, const Layout& layout,
+                    const Trace& trace, const Trace& evaluation);
 
 }  // namespace ebb

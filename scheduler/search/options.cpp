@@ -2,35 +2,40 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "device/errors.h"
 
 namespace ebb {
+namespace {
+
+constexpr std::string_view kPassProfile =
+    "pass DeviceInfo::profile in Budgets::device when the plan is made";
+
+}  // namespace
 
 void check_device(const DeviceProfile& planned, const DeviceProfile& device) {
   if (device.num_threads > planned.num_threads) {
     throw ConfigError(
-        fmt::format("the device has {} threads, but the plan's workspace is for {}; pass "
-                    "DeviceInfo::profile to prepare() in Budgets::device",
-                    device.num_threads, planned.num_threads));
+        fmt::format("the device has {} threads, but the plan's workspace is for {}; {}",
+                    device.num_threads, planned.num_threads, kPassProfile));
   }
   if (device.kind == DeviceKind::Cuda && planned.kind != DeviceKind::Cuda) {
-    throw ConfigError(
-        "the plan's workspace is for a host device, but the device is a GPU; pass "
-        "DeviceInfo::profile to prepare() in Budgets::device");
+    throw ConfigError(fmt::format(
+        "the plan's workspace is for a host device, but the device is a GPU; {}", kPassProfile));
   }
   if (device.attention == AttentionKernels::Cudnn && planned.attention == AttentionKernels::Ebb) {
     throw ConfigError(
-        "the plan's workspace is for Ebb's attention kernels, but the device uses those of cuDNN; "
-        "pass DeviceInfo::profile to prepare() in Budgets::device");
+        fmt::format("the plan's workspace is for Ebb's attention kernels, but the device uses "
+                    "those of cuDNN; {}",
+                    kPassProfile));
   }
 }
 
 TapeOptions tape_options(const TrainerOptions& options, const Schedule& schedule, bool training,
                          uint32_t step) {
   return {.training = training,
-          .recompute = schedule.recompute.layers_at_once,
-          .recomputed_layers = schedule.recompute.first,
-          .recomputed_of = schedule.recompute.of,
+          .recompute = schedule.recompute,
           .mark_idle = schedule.activations == ActivationPlacement::Offload,
           .dropout = {.probability = options.dropout,
                       .key = random_key(options.seed, RandomUse::Dropout),

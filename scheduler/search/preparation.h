@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +25,8 @@ namespace ebb {
 /// One schedule with the time and the memory that a step takes with it: a row of the planner's
 /// table.
 struct Candidate {
-  /// The settings of the plan. Where the planner made no plan, the settings for which it would make
-  /// one. The planner searches numbers only for candidates whose time is near the shortest.
+  /// The settings of the plan. If `why_not` is not empty, its numbers have no meaning. The planner
+  /// searches numbers only for candidates whose time is near the shortest.
   Schedule schedule = {};
   std::string why_not = {};  ///< empty: it fits the budgets; if not, times and sizes are not set
   double seconds = 0;        ///< the predicted time of a step; 0 on a machine without rates

@@ -97,8 +97,8 @@ void check_uses(const Trace& trace, const Layout& layout) {
   }
 }
 
-/// Planning takes about 0.1 ms and 4 KiB for each use of a chunk. Chunks of the default size are
-/// not limited: their uses follow from the size of the model.
+/// Limits the uses of chunks, because the time and the memory of planning grow with them. Chunks of
+/// the default size are not limited: their uses follow from the size of the model.
 void check_num_chunk_uses(const Trace& trace, const Layout& layout) {
   constexpr uint64_t kMostUses = uint64_t{1} << 20;
   const size_t chunk_bytes = layout.chunk_bytes();
@@ -123,12 +123,7 @@ PlanOptions plan_options(const Preparation& context, const Schedule& schedule, u
   return {.num_blocks = num_blocks,
           .update = update,
           .update_after_norm = updates_after_norm(context.options),
-          .gradient_buffers = schedule.gradient_buffers,
-          .defer_updates = schedule.update != UpdateOrder::Wait,
-          .deferred_share = schedule.deferred_share,
-          .speculated_chunks = schedule.speculated_chunks,
-          .resident_chunks = schedule.resident_chunks,
-          .device_updates = schedule.device_updates};
+          .schedule = schedule};
 }
 
 /// The number of blocks in the budget besides the planes of `device_updates` chunks, but no more
@@ -208,7 +203,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   for (const Call& m : p.trace.calls) p.flops += m.cost.flops;
 
   const size_t chunk_bytes = p.layout->chunk_bytes();
-  p.ledger = fixed_memory(model, options, *p.layout, p.trace, p.evaluation_trace).ledger;
+  p.ledger = fixed_memory(model, options, *p.layout, p.trace, p.evaluation_trace);
   const size_t fixed_bytes = p.ledger.total(Tier::Device);
   p.chunk_trace = std::make_shared<const ChunkTrace>(make_chunk_trace(p.trace, *p.layout, true));
   const ChunkTrace evaluating = chunk_trace_of_evaluation(p);
@@ -324,7 +319,7 @@ void complete(Preparation& p, Plan plan) {
   p.chunk_trace.reset();
   if (p.options.evaluation_batches == 0) return;
   PlanOptions evaluation = plan_options(p, p.schedule, p.num_blocks, false);
-  evaluation.resident_chunks = 0;  // a step leaves other chunks resident
+  evaluation.schedule.resident_chunks = 0;  // a step leaves other chunks resident
   evaluation.chunks_of_step = p.plan.chunks;
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
   check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "scheduler/search/prepare.h"
-
 namespace ebb {
 namespace {
 
@@ -33,8 +31,9 @@ Refinement::Refinement(const TrainerOptions& requested, const Evaluator& evaluat
 std::optional<PlannedCandidate> Refinement::speculative(const PlannedCandidate& c) const {
   if (!is_short(c)) return std::nullopt;
   for (const Setting& s : settings(c, SearchKind::Steps)) {
+    if (!s.adds_candidate) continue;
     PlannedCandidate speculating = c;
-    if (s.adds_candidate && try_value(speculating, s, s.most)) return speculating;
+    if (try_value(speculating, s, s.most)) return speculating;
   }
   return std::nullopt;
 }

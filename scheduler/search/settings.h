@@ -2,9 +2,10 @@
 //
 // A dry run depends on the micro-batch order, the recomputation and the placement of activations.
 // These settings, and the order of updates, have few values, and choose() tries all combinations.
-// The other settings are numbers. They are the rows of a table, which the refinement searches
-// (scheduler/search/refine.h): a new setting is a new row. The table is made for one candidate, so
-// a setting that each layer has on its own is a row for each layer.
+// The other settings are numbers, and so is the amount of recomputation. They are the rows of a
+// table, which the refinement searches (scheduler/search/refine.h): a new setting is a new row. The
+// table is made for one candidate, so a setting that each layer had on its own would be a row for
+// each layer.
 //
 // Pure functions.
 #pragma once
@@ -22,8 +23,8 @@ namespace ebb {
 /// setting that the user requests has only the requested value. Without a device budget nothing has
 /// to leave the device: unless requested, activations stay on it. Without a device budget, or with
 /// one micro-batch, only the first micro-batch order is returned: the requested one, or else the
-/// horizontal one. The member `update` is not set. The numbers have the requested values, or else
-/// default values.
+/// horizontal one. The members `update` and `speculated_chunks` are not set. The other numbers have
+/// the requested values, or else default values.
 std::vector<Schedule> schedules_to_try(const Model& model, const TrainerOptions& options,
                                        const Budgets& budgets);
 /// The values to try for the setting `update`: the requested one, or else Overlap and Wait. The

@@ -4,6 +4,7 @@
 
 #include "autograd/micro_batches.h"
 #include "autograd/primitives.h"
+#include "device/errors.h"
 #include "device/sim/sim_device.h"
 #include "scheduler/search/trace_recorder.h"
 
@@ -69,9 +70,10 @@ Recorded record(const Model& model, uint32_t together, uint32_t count,
   return recorded;
 }
 
+using Parts = std::vector<std::vector<std::string>>;
+
 /// The calls of some micro-batches, part by part.
-std::string expected(const std::vector<std::vector<std::string>>& parts,
-                     std::vector<uint32_t> all) {
+std::string expected(const Parts& parts, std::vector<uint32_t> all) {
   std::string text;
   for (const auto& part : parts) {
     for (const uint32_t k : all) {
@@ -81,7 +83,6 @@ std::string expected(const std::vector<std::vector<std::string>>& parts,
   return text;
 }
 
-using Parts = std::vector<std::vector<std::string>>;
 const Parts kForward = {{"rotary_table", "embedding"},
                         {"linear", "rotary"},
                         {"linear", "rotary"},
@@ -117,7 +118,7 @@ TEST(MicroBatches, MayRunInGroups) {
 
 TEST(MicroBatches, RecomputationRunsALayerAgain) {
   for (const TapeOptions& options :
-       {TapeOptions{.recompute = 1}, TapeOptions{.recompute = 1, .mark_idle = true}}) {
+       {TapeOptions{.recompute = {1}}, TapeOptions{.recompute = {1}, .mark_idle = true}}) {
     const Recorded r = record(SmallModel(), 2, 2, options);
     EXPECT_EQ(r.calls, expected(kForward, {0, 1}) + expected(kRecomputed, {0, 1}));
     EXPECT_EQ(r.live_bytes, 0u);
@@ -146,6 +147,31 @@ TEST(MicroBatches, ACallAfterStagesRunsAfterThem) {
   const Parts backward(kBackward.begin() + 2, kBackward.end());
   EXPECT_EQ(record(CallAfterStages(), 2, 2).calls,
             expected(forward, {0, 1}) + expected(backward, {0, 1}));
+}
+
+/// After the classifier, each micro-batch runs in the next of these numbers of stages.
+class UnequalStages : public SmallModel {
+ public:
+  UnequalStages(uint32_t first, uint32_t second) : num_stages_{first, second} {}
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override {
+    SmallModel::end(tape, inputs, x);
+    tape.run_in_stages(num_stages_[num_ends_++], [](uint32_t) {});
+  }
+
+ private:
+  const uint32_t num_stages_[2];
+  mutable uint32_t num_ends_ = 0;
+};
+
+TEST(MicroBatches, MustLeaveTheSameNumberOfStages) {
+  EXPECT_THROW(record(UnequalStages(2, 3), 2, 2), LogicError);
+  EXPECT_THROW(record(UnequalStages(3, 2), 2, 2), LogicError);
+  EXPECT_NO_THROW(record(UnequalStages(3, 3), 2, 2));
+  EXPECT_NO_THROW(record(UnequalStages(2, 3), 1, 2));
+}
+
+TEST(MicroBatches, HaveALimitedNumberOfTapes) {
+  EXPECT_THROW(record(SmallModel(), 4097, 1), ConfigError);
 }
 
 TEST(MicroBatches, AModelMayHaveNoLayers) {

@@ -1,9 +1,8 @@
 // A fiber: a stack of its own, on which code can be suspended and resumed on the same OS thread.
 //
 // Switches are announced to the sanitizers. ThreadSanitizer treats each fiber as a thread, and a
-// switch is no synchronization. AddressSanitizer knows the current stack. autograd/fiber.h cannot
-// be used here: its switches are synchronization. Not thread-safe: a fiber belongs to the OS thread
-// that made it.
+// switch is no synchronization. AddressSanitizer knows the current stack. Not thread-safe: a fiber
+// belongs to the OS thread that made it.
 #pragma once
 
 #include <cstddef>

@@ -91,7 +91,7 @@ struct Text {
 struct Settings {
   int64_t num_tokens = 12;
   bool smallest_budget = false;
-  int64_t piece_length = 512;
+  int64_t part_length = 512;
   int num_threads = 1;
   Sampling sampling = {};
 };
@@ -101,7 +101,7 @@ Text generate(const ModelConfig& config, DType dtype, const Settings& s = {}) {
   Generation generation(config,
                         {.prompt_length = static_cast<int64_t>(begin.size()),
                          .max_tokens = s.num_tokens,
-                         .piece_length = s.piece_length},
+                         .part_length = s.part_length},
                         dtype);
   Budgets budgets{.device = {.num_threads = s.num_threads}};
   if (s.smallest_budget) {
@@ -165,11 +165,11 @@ TEST_P(GenerationTest, EqualsRunsOverTheWholeText) {
 TEST_P(GenerationTest, IsTheSameWithTheSmallestBudgetAndInPieces) {
   const Text want = generate(config(), dtype());
   const Text tight =
-      generate(config(), dtype(), {.smallest_budget = true, .piece_length = 5, .num_threads = 2});
+      generate(config(), dtype(), {.smallest_budget = true, .part_length = 5, .num_threads = 2});
   EXPECT_EQ(tight, want);
   EXPECT_EQ(want.loaded_bytes, 0u);
   EXPECT_GT(tight.loaded_bytes, 0u);
-  EXPECT_EQ(generate(config(), dtype(), {.piece_length = 1}), want);
+  EXPECT_EQ(generate(config(), dtype(), {.part_length = 1}), want);
 }
 
 TEST(Generation, ALongerTextStartsWithTheShorterOne) {

@@ -99,7 +99,7 @@ TEST_P(HfFolder, EachMissingTensorIsAnError) {
     const SafetensorsFolder folder(folder_.string());
     const auto error =
         error_of<ConfigError>([&] { match_tensors(config, model->parameters(), folder); });
-    EXPECT_SAYS(error, ("has no tensor '" + name + "'"));
+    EXPECT_SAYS(error, "has no tensor '" + name + "'");
   }
 }
 

@@ -208,10 +208,11 @@ Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool defer,
                   uint32_t resident_chunks, uint32_t device_updates) {
   const PlanOptions options{.num_blocks = num_blocks,
                             .update_after_norm = clipped,
-                            .gradient_buffers = 2,
-                            .defer_updates = defer,
-                            .resident_chunks = resident_chunks,
-                            .device_updates = device_updates};
+                            .schedule = {.update = defer ? UpdateOrder::Overlap : UpdateOrder::Wait,
+                                         .deferred_share = kDeferredShare,
+                                         .gradient_buffers = 2,
+                                         .resident_chunks = resident_chunks,
+                                         .device_updates = device_updates}};
   return {options, make_plan(c.trace, c.layout, options)};
 }
 

@@ -48,8 +48,8 @@ struct Planned {
   PlanOptions options;
   Plan plan;
 };
-/// Plans a case with two gradient buffers. The arguments are those of PlanOptions: `clipped` is
-/// update_after_norm, `defer` is defer_updates.
+/// Plans a case with two gradient buffers. `clipped` is PlanOptions::update_after_norm. `defer`:
+/// the updates are overlapped. The other arguments are settings of the schedule.
 Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool defer = false,
                   uint32_t resident_chunks = 0, uint32_t device_updates = 0);
 /// The smallest number of blocks with which the case has a plan.

@@ -9,6 +9,9 @@
 
 namespace ebb::test {
 
+/// Is the operation a load: a copy of a chunk to the device?
+inline bool is_load(const Op& op) { return op.kind == OpKind::Move && op.from == Tier::Host; }
+
 using OpTest = std::function<bool(const Op&)>;
 /// The index of the first operation from `from` on that passes the test; nullopt: none does.
 std::optional<OpIndex> find_op(const Plan& plan, const OpTest& test, uint32_t from = 0);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "chunk/index_format.h"
 #include "device/errors.h"
 #include "scheduler/plan/validate.h"
 #include "tests/scheduler/plan_cases.h"
@@ -14,6 +15,7 @@ namespace ebb {
 namespace {
 
 using test::Case;
+using test::is_load;
 using test::Planned;
 
 std::string problems(const Case& c, const Planned& planned) {
@@ -23,8 +25,6 @@ std::string problems(const Case& c, const Planned& planned) {
   }
   return text;
 }
-
-bool is_load(const Op& op) { return op.kind == OpKind::Move && op.from == Tier::Host; }
 
 uint64_t num_loads(const Plan& plan) {
   return static_cast<uint64_t>(std::count_if(plan.ops.begin(), plan.ops.end(), is_load));
@@ -240,11 +240,24 @@ TEST(Plan, UnclippedUpdatesFollowTheirGradients) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Plan plan = test::plan_case(c, test::smallest_blocks(c), false).plan;
   EXPECT_EQ(plan.gradient_buffers, 2u);
-  std::vector<uint32_t> updated;
+  std::vector<ChunkIndex> updated;
   for (const Op& op : plan.ops) {
-    if (op.kind == OpKind::Update) updated.push_back(op.chunk.index);
+    if (op.kind == OpKind::Update) updated.push_back(ChunkIndex(op.chunk.index));
   }
-  EXPECT_TRUE(std::ranges::equal(updated, round_order(c.trace, c.layout)));
+  EXPECT_EQ(updated, round_order(c.trace, c.layout));
+}
+
+TEST(Plan, AGradientIsRoundedAfterTheLastReadOfItsWeights) {
+  // If the gradient of weight 0 were rounded at once, call 3 would read updated weights.
+  const Case c = test::make_case_from_text("r0 w0 r1 r0 w1", 2, 65536, 1);
+  const Planned planned = test::plan_case(c, test::smallest_blocks(c), false);
+  EXPECT_EQ(problems(c, planned), "");
+  const auto round =
+      test::find_op(planned.plan, [](const Op& op) { return op.kind == OpKind::Round; });
+  ASSERT_TRUE(round);
+  uint32_t call = *round;
+  while (planned.plan.ops[call].kind != OpKind::Call) --call;
+  EXPECT_EQ(planned.plan.ops[call].call, 3u);
 }
 
 TEST(Plan, DeferredUpdatesComeFirstAndLoadsWaitForThem) {
@@ -289,7 +302,7 @@ TEST(Plan, UnclippedStepsDeferEverySecondUpdate) {
       EXPECT_EQ(uses_of_buffer[op.gradient_buffer], 0u) << op.chunk.index;
     }
   }
-  EXPECT_EQ(plan.gradient_buffers, deferred.size() + planned.options.gradient_buffers);
+  EXPECT_EQ(plan.gradient_buffers, deferred.size() + planned.options.schedule.gradient_buffers);
   const auto updates = std::ranges::count(plan.ops, OpKind::Update, &Op::kind);
   EXPECT_EQ(updates, c.layout.num_chunks());
 }
@@ -332,9 +345,13 @@ TEST(Plan, ResidentWeightsAreLoadedAfterTheirUpdate) {
 TEST(Plan, KeepsNoWeightsWithClippingOrWithoutFreeBlocks) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const uint32_t smallest = test::smallest_blocks(c);
-  EXPECT_EQ(test::plan_case(c, smallest + 4, true, true, 3).plan.count(&ChunkRecord::ends_on_device), 0u);
-  EXPECT_EQ(test::plan_case(c, smallest, false, false, 3).plan.count(&ChunkRecord::ends_on_device), 0u);
-  EXPECT_EQ(test::plan_case(c, smallest + 2, false, false, 3).plan.count(&ChunkRecord::ends_on_device), 2u);
+  EXPECT_EQ(
+      test::plan_case(c, smallest + 4, true, true, 3).plan.count(&ChunkRecord::ends_on_device), 0u);
+  EXPECT_EQ(test::plan_case(c, smallest, false, false, 3).plan.count(&ChunkRecord::ends_on_device),
+            0u);
+  EXPECT_EQ(
+      test::plan_case(c, smallest + 2, false, false, 3).plan.count(&ChunkRecord::ends_on_device),
+      2u);
 }
 
 TEST(Plan, ResidentWeightsHaveNoDeferredUpdates) {

@@ -23,8 +23,8 @@ TEST(Simulate, LoadsOverlapCompute) {
   const Simulation s = simulate(evaluation_plan(c, 3), c.trace, c.layout, machine);
   EXPECT_DOUBLE_EQ(s.seconds, 1 + 3 * 2);
   EXPECT_DOUBLE_EQ(s.stall_s, 0);
-  EXPECT_DOUBLE_EQ(s.stream_busy_s[static_cast<int>(StreamKind::Compute)], 6);
-  EXPECT_DOUBLE_EQ(s.stream_busy_s[static_cast<int>(StreamKind::Load)], 3);
+  EXPECT_DOUBLE_EQ(s.stream_busy[StreamKind::Compute], 6);
+  EXPECT_DOUBLE_EQ(s.stream_busy[StreamKind::Load], 3);
 }
 
 TEST(Simulate, ASlowLinkStallsCompute) {
@@ -204,7 +204,7 @@ TEST(Simulate, ComputeAndUpdateShareTheCores) {
   EXPECT_DOUBLE_EQ(s.seconds, 4 + 2 + 1);
   EXPECT_DOUBLE_EQ(s.stall_s, 2);
   EXPECT_DOUBLE_EQ(update_seconds(s, plan), 6);
-  EXPECT_DOUBLE_EQ(s.stream_busy_s[static_cast<int>(StreamKind::Compute)], 3);
+  EXPECT_DOUBLE_EQ(s.stream_busy[StreamKind::Compute], 3);
   machine.emulate_compute = true;  // calls use no core
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 4 + 1);
 }
@@ -285,11 +285,10 @@ TEST(Simulate, SharedCoresDoAllWorkAndNoMore) {
     machine.copy_bytes_per_s = seed % 5 == 0 ? 0 : 3 * machine.load_bytes_per_s;
     const Simulation s = simulate(plan, c.trace, c.layout, machine);
     EXPECT_GE(s.seconds, alone_s * (1 - 1e-12)) << seed;
-    const double update_s = s.stream_busy_s[static_cast<int>(StreamKind::Update)];
+    const double update_s = s.stream_busy[StreamKind::Update];
     const double copied = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
     const double copies_s = machine.copy_bytes_per_s > 0 ? copied / machine.copy_bytes_per_s : 0;
-    const double work_s =
-        s.stream_busy_s[static_cast<int>(StreamKind::Compute)] + update_s + copies_s;
+    const double work_s = s.stream_busy[StreamKind::Compute] + update_s + copies_s;
     EXPECT_GE(s.seconds, work_s * (1 - 1e-12)) << seed;
     const Bound bound = lower_bound(c.trace, c.layout, plan, machine, seed % 2);
     EXPECT_LE(bound.seconds, s.seconds * (1 + 1e-9)) << seed;

@@ -10,7 +10,8 @@ namespace ebb::test {
 namespace {
 
 PlanOptions options_with(uint32_t num_blocks, uint32_t speculated_chunks) {
-  return {.num_blocks = num_blocks, .defer_updates = true, .speculated_chunks = speculated_chunks};
+  return {.num_blocks = num_blocks,
+          .schedule = {.update = UpdateOrder::Speculate, .speculated_chunks = speculated_chunks}};
 }
 
 /// The chunks with a speculative update, in the order of the backward.

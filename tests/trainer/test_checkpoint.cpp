@@ -9,6 +9,7 @@
 
 #include "device/errors.h"
 #include "model_zoo/checkpoint.h"
+#include "tests/error_of.h"
 #include "tests/trainer/checkpoint_cases.h"
 
 namespace ebb::test {
@@ -175,15 +176,11 @@ class DamagedCheckpoint : public Checkpoint {
   void expect_refusal(const TrainingCase& run, uint64_t first, uint64_t last,
                       const std::string& text) const {
     CaseRun training(run);
-    try {
-      read_state(training.trainer(), file());
-      FAIL() << "the file was read; expected the error: " << text;
-    } catch (const FormatError& error) {
-      EXPECT_EQ(error.path, file());
-      EXPECT_GE(error.offset, first) << error.what();
-      EXPECT_LE(error.offset, last) << error.what();
-      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
-    }
+    const auto error = error_of<FormatError>([&] { read_state(training.trainer(), file()); });
+    EXPECT_EQ(error.path, file());
+    EXPECT_GE(error.offset, first) << error.what();
+    EXPECT_LE(error.offset, last) << error.what();
+    EXPECT_SAYS(error, text);
   }
   /// The bytes before this offset have checksums at the start of the file.
   static constexpr uint64_t kHashed = 4096;
@@ -222,13 +219,9 @@ TEST_F(DamagedCheckpoint, IsRefusedForAnotherModelOrType) {
       prepare(model, {.chunk_bytes = 131072}, {.device = {.num_threads = 1}});
   const auto device = create_device({.profile = {.num_threads = 1}});
   Trainer trainer(model, *device, prepared);
-  try {
-    read_state(trainer, file());
-    FAIL();
-  } catch (const FormatError& error) {
-    EXPECT_STREQ(std::strstr(error.what(), "parameter 0"),
-                 "parameter 0 is 'wte.weight' (257, 128), the model's is 'wte.weight' (97, 64)");
-  }
+  const auto error = error_of<FormatError>([&] { read_state(trainer, file()); });
+  EXPECT_STREQ(std::strstr(error.what(), "parameter 0"),
+               "parameter 0 is 'wte.weight' (257, 128), the model's is 'wte.weight' (97, 64)");
 }
 
 }  // namespace

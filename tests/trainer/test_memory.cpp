@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "scheduler/run/inference.h"
 #include "tests/trainer/cases.h"
 #include "tests/trainer/counting_malloc.h"
 
@@ -116,6 +117,27 @@ INSTANTIATE_TEST_SUITE_P(
                                  .recompute = kRecomputeEach,
                                  .num_threads = 1,
                                  .evaluation_batches = 3}));
+
+/// Also in the smallest budget, in which a run loads weights.
+TEST(MemoryOfAnInference, NothingIsAllocatedAfterTheFirstRun) {
+  if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer replaces the allocator";
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
+  const Data data(small_gpt(), kLength, 1, 3);
+  const ForwardSpec forward{.model = &model};
+  const InferenceOptions options{.chunk_bytes = kPieceElements * size_of(DType::BF16)};
+  const PreparedInference all = prepare_inference({&forward, 1}, options, {});
+  for (const size_t budget : {all.full_device_bytes, all.smallest_device_bytes}) {
+    const PreparedInference prepared =
+        prepare_inference({&forward, 1}, options, {.device_memory = budget});
+    const auto device = create_device({.memory_bytes = budget});
+    Inference inference(*device, prepared);
+    inference.run(0, data.micro_batches()[0]);
+    const uint64_t allocations = device->num_allocations(), mallocs = num_mallocs();
+    for (int i = 0; i < 3; ++i) inference.run(0, data.micro_batches()[0]);
+    EXPECT_EQ(num_mallocs(), mallocs) << budget;
+    EXPECT_EQ(device->num_allocations(), allocations) << budget;
+  }
+}
 
 TEST(CountingMalloc, Counts) {
   if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer replaces the allocator";

@@ -66,7 +66,7 @@ TEST(ManyMicroBatches, MayRunInVerticalOrder) {
   EXPECT_EQ(prepare(model, run.options(), {}).trace.calls.back().micro_batch, 399u);
 }
 
-TEST_F(MicroBatchTraffic, AutoChoosesTheOrderThatMovesLess) {
+TEST_F(MicroBatchTraffic, ThePlannerChoosesTheOrderThatMovesLess) {
   const Preparation chosen = prepared({});
   const auto moved = [](const Preparation& p) { return p.plan.loaded_bytes + p.plan.stored_bytes; };
   EXPECT_EQ(chosen.schedule.micro_batch_order, MicroBatchOrder::Vertical);

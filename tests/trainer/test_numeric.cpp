@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "model_zoo/mlp.h"
+#include "tests/error_of.h"
 #include "tests/trainer/cases.h"
 
 namespace ebb::test {
@@ -125,39 +126,27 @@ struct OverflowingMlp {
   std::unique_ptr<Trainer> trainer;
 };
 
-template <class Run>
-std::string numeric_error_of(const Run& run) {
-  try {
-    run();
-  } catch (const NumericError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Numeric, ThreeBadStepsInARowNameTheFirstBadTensor) {
   OverflowingMlp mlp(1);
   const uint64_t before = mlp.trainer->state_hash();
   EXPECT_TRUE(mlp.step().skipped);
   EXPECT_TRUE(mlp.step().skipped);
-  const std::string text = numeric_error_of([&] { mlp.step(); });
-  EXPECT_NE(text.find("3 steps in a row"), std::string::npos) << text;
-  EXPECT_NE(text.find("layers.1.weight"), std::string::npos) << text;
+  const auto error = error_of<NumericError>([&] { mlp.step(); });
+  EXPECT_SAYS(error, "3 steps in a row");
+  EXPECT_SAYS(error, "layers.1.weight");
   EXPECT_EQ(mlp.trainer->state_hash(), before);
 }
 
 TEST(Numeric, WithoutClippingTheFirstBadStepNamesTheTensor) {
   OverflowingMlp mlp(0);
-  const std::string text = numeric_error_of([&] { mlp.step(); });
-  EXPECT_NE(text.find("layers.1.weight"), std::string::npos) << text;
+  EXPECT_SAYS(error_of<NumericError>([&] { mlp.step(); }), "layers.1.weight");
 }
 
 TEST(Numeric, WithoutClippingABadStepOfAGptIsAnError) {
   Gpt gpt(false);
   gpt.step(1);
   gpt.spoil(kSpoiled, kInf);
-  const std::string text = numeric_error_of([&] { gpt.step(2); });
-  EXPECT_NE(text.find("is not a number"), std::string::npos) << text;
+  EXPECT_SAYS(error_of<NumericError>([&] { gpt.step(2); }), "is not a number");
   EXPECT_THROW((void)gpt.trainer->state_hash(), LogicError);
   EXPECT_THROW((void)gpt.trainer->lock_state(), LogicError);
 }

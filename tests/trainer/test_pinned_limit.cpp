@@ -43,7 +43,7 @@ TEST_F(PinnedLimit, TheHomeGetsWhatATrainersBuffersLeave) {
   ASSERT_GT(prepared.ledger.bytes("inputs", Tier::Host), kMiB);
   ASSERT_GT(prepared.plan.count(&ChunkRecord::is_on_device), 0u);
   const auto device = create_case_device(prepared, run);
-  Trainer trainer(model, *device, prepared);
+  const Trainer trainer(model, *device, prepared);
   EXPECT_GT(device->staged_bytes(), 0u);
   EXPECT_LE(device->pinned_bytes(), run.pinned_bytes);
   size_t buffers = 0;
@@ -64,7 +64,7 @@ TEST_F(PinnedLimit, WithoutRoomForABounceBufferNoStateIsOnTheDevice) {
   const Preparation prepared = prepare_case(model, run);
   EXPECT_EQ(prepared.plan.count(&ChunkRecord::is_on_device), 0u);
   const auto device = create_case_device(prepared, run);
-  Trainer trainer(model, *device, prepared);
+  const Trainer trainer(model, *device, prepared);
   EXPECT_LE(device->pinned_bytes(), run.pinned_bytes);
 }
 

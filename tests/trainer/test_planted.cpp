@@ -29,7 +29,7 @@ class Planted : public testing::Test {
   void expect_invalid(const Preparation& damaged) const {
     const PlanOptions options{.num_blocks = damaged.num_blocks,
                               .update_after_norm = damaged.options.max_grad_norm > 0,
-                              .defer_updates = damaged.schedule.update != UpdateOrder::Wait};
+                              .schedule = damaged.schedule};
     EXPECT_TRUE(validate(plan().plan, damaged.trace, *damaged.layout, options).empty());
     EXPECT_FALSE(validate(damaged.plan, damaged.trace, *damaged.layout, options).empty());
   }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "autograd/primitives.h"
+#include "tests/error_of.h"
 #include "tests/forwarding_model.h"
 #include "tests/trainer/cases.h"
 #include "tests/trainer/watchdog.h"
@@ -14,22 +15,10 @@ namespace {
 
 constexpr double kLearningRate = 1e-3;
 
-template <class Expected, class Run>
-std::string error_of(const Run& run) {
-  try {
-    run();
-  } catch (const Expected& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("another error: ") + error.what();
-  }
-  return "no error";
-}
-
-void expect_parts(const std::string& text, std::initializer_list<std::string> parts) {
-  for (const std::string& part : parts) {
-    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-  }
+/// `said`: a text or an error.
+template <class Said>
+void expect_parts(const Said& said, std::initializer_list<std::string> parts) {
+  for (const std::string& part : parts) EXPECT_SAYS(said, part);
 }
 
 class Refusals : public testing::Test {
@@ -43,12 +32,12 @@ class Refusals : public testing::Test {
 
 TEST_F(Refusals, ADeviceBudgetOneByteTooSmallSaysWhatWorks) {
   const size_t smallest = plan({.device = {.num_threads = 1}}).smallest_device_bytes;
-  const std::string text = error_of<PlanError>(
-      [&] { plan({.device_memory = smallest - 1, .device = {.num_threads = 1}}); });
+  const Budgets budgets{.device_memory = smallest - 1, .device = {.num_threads = 1}};
+  const std::string text = error_of<PlanError>([&] { plan(budgets); }).what();
   expect_parts(text, {std::to_string(smallest), "weights", "gradient sums", "gradients",
                       "activations", "inputs", "workspace", "partial norms"});
   EXPECT_EQ(text.find("try "), std::string::npos)
-      << "only one setting was planned, so there is no advice\n"
+      << "only one schedule was planned, so there is no advice\n"
       << text;
   EXPECT_FALSE(text.ends_with('\n'));
 }
@@ -72,8 +61,8 @@ TEST_F(Refusals, ADeviceWithLessThanThePlanIsOutOfMemory) {
 
 TEST_F(Refusals, AHostBudgetOneByteTooSmallSaysWhatWorks) {
   const size_t needed = plan({.device = {.num_threads = 1}}).ledger.total(Tier::Host);
-  const std::string text =
-      error_of<PlanError>([&] { plan({.host_memory = needed - 1, .device = {.num_threads = 1}}); });
+  const Budgets budgets{.host_memory = needed - 1, .device = {.num_threads = 1}};
+  const std::string text = error_of<PlanError>([&] { plan(budgets); }).what();
   expect_parts(text, {std::to_string(needed), "weight", "momentum", "variance", "gradients"});
   EXPECT_EQ(text.find("try "), std::string::npos) << text;
   EXPECT_EQ(plan({.host_memory = needed, .device = {.num_threads = 1}}).ledger.total(Tier::Host),
@@ -163,8 +152,7 @@ class BrokenContract : public Refusals {
     trainer_ = std::make_unique<Trainer>(model, *device_, prepared_);
   }
   void expect_logic_error(std::span<const MicroBatch> batches, const std::string& part) {
-    const std::string text = error_of<LogicError>([&] { trainer_->step(batches, kLearningRate); });
-    expect_parts(text, {part});
+    EXPECT_SAYS(error_of<LogicError>([&] { trainer_->step(batches, kLearningRate); }), part);
     trainer_.reset();
     EXPECT_EQ(device_->used_bytes(), prepared_.ledger.bytes("workspace", Tier::Device));
   }
@@ -259,7 +247,7 @@ TEST_P(StrayingStep, IsALogicError) {
   make(model);
   EXPECT_GT(trainer_->step(data_.micro_batches(), kLearningRate).loss, 0);
   model.strays = true;
-  expect_logic_error(data_.micro_batches(), "trace says");
+  expect_logic_error(data_.micro_batches(), "uses other parameters than its trace says");
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, StrayingStep, testing::Values(1u, 3u));
@@ -295,7 +283,7 @@ TEST_F(BrokenContract, MoreCallsThanTheTrace) {
   UnsteadyModel model(model_);
   make(model);
   model.times = 2;
-  expect_logic_error(std::span(data_.micro_batches()).first(1), "trace");
+  expect_logic_error(std::span(data_.micro_batches()).first(1), "but its trace says");
 }
 
 }  // namespace

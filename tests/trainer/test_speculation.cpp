@@ -228,7 +228,8 @@ TEST(Speculation, WithLessMemoryOnFewerChunks) {
   EXPECT_GT(all, 4u);
   EXPECT_EQ(roomy.ledger.total(Tier::Host), overlap + of_logs);
   const auto with = [&](size_t host_memory) {
-    return prepare(model, options, {.host_memory = host_memory}).plan.count(&ChunkRecord::is_speculative);
+    return prepare(model, options, {.host_memory = host_memory})
+        .plan.count(&ChunkRecord::is_speculative);
   };
   EXPECT_EQ(with(overlap + of_logs), all);
   EXPECT_GT(with(overlap + of_logs / 2), 0u);
@@ -248,7 +249,7 @@ class SpeculationPlan : public testing::Test {
     prepared_ = prepare_case(model, run);
   }
   bool is_valid(const Plan& plan) const {
-    const PlanOptions options{.num_blocks = prepared_.num_blocks, .defer_updates = true};
+    const PlanOptions options{.num_blocks = prepared_.num_blocks, .schedule = prepared_.schedule};
     return validate(plan, prepared_.trace, *prepared_.layout, options).empty();
   }
   Op& first_speculation(Plan& plan) const {

@@ -6,7 +6,7 @@ ebb_test(test_identity_slow SOURCES ${dir}/test_identity_slow.cpp LIBS test_supp
 ebb_test(test_trainer
   SOURCES ${dir}/counting_malloc.cpp ${dir}/test_memory.cpp
     ${dir}/test_faults.cpp ${dir}/test_numeric.cpp ${dir}/test_fp16.cpp ${dir}/test_refusals.cpp ${dir}/test_micro_batches.cpp ${dir}/test_planted.cpp
-    ${dir}/test_emulated_step.cpp ${dir}/test_choose.cpp
+    ${dir}/test_emulated_step.cpp ${dir}/test_choose.cpp ${dir}/test_chosen_settings.cpp
   LIBS test_support)
 # Some of it is in test_identity_races.
 ebb_test(test_speculation
