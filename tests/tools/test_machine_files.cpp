@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "io/json_text.h"
 #include "tests/tools/run_ebb.h"
