@@ -29,7 +29,8 @@ class Classifier {
         targets_(targets.reshape({num_rows_, 1})),
         weight_rows_(cut.weight_rows(vocabulary, channels_)),
         first_row_(tape.first_requested_row(num_rows_)),
-        logits_rows_(cut.logits_rows(num_rows_ - first_row_, weight_rows_)) {}
+        logits_rows_(cut.logits_rows(num_rows_ - first_row_, weight_rows_)),
+        column_multiple_(cut.logits.column_multiple) {}
 
   /// The stages first find the loss and the softmax statistics, which every gradient needs, slice
   /// by slice. Then they compute the gradients from the last slice to the first: the weight of the
@@ -78,7 +79,9 @@ class Classifier {
   Tensor bias() const { return bias_ ? tape_.weight(1) : Tensor{}; }
   Tensor bias_sums() const { return bias_ ? tape_.weight_gradient(1).sums : Tensor{}; }
   Tensor logits_memory(int64_t num_classes) const {
-    return tape_.scratch({logits_rows_, num_classes}, x_.value.dtype);
+    const int64_t columns =
+        (num_classes + column_multiple_ - 1) / column_multiple_ * column_multiple_;
+    return tape_.scratch({logits_rows_, columns}, x_.value.dtype);
   }
   void add_weight_gradient(GradientTarget& dw, const Tensor& dbias, const Tensor& logits,
                            const Rows& rows) const {
@@ -103,7 +106,7 @@ class Classifier {
   const Tensor targets_;  // (N, 1)
   const int64_t weight_rows_;
   const int64_t first_row_;  // > 0 where only the logits of the last rows are requested
-  const int64_t logits_rows_;
+  const int64_t logits_rows_, column_multiple_;
   Variable statistics_;
   Variable dx_sums_;  // fp32, if x has another type
   std::optional<GradientTarget> dx_;
@@ -124,11 +127,11 @@ void Classifier::run_at_once() {
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
     tape_.submit(LinearForward{logits, rows.of(x_.value), w, b});
-    tape_.store_logits(num_rows_, rows.first, 0, logits);
+    tape_.store_logits(num_rows_, rows.first, {0, vocabulary_}, logits);
     if (!tape_.requests_loss()) return;
-    tape_.submit(
-        CrossEntropy{rows.vector_of(losses), logits, rows.vector_of(targets_),
-                     tape_.training() ? std::optional(tape_.loss_gradient_scale()) : std::nullopt});
+    tape_.submit(CrossEntropy{
+        rows.vector_of(losses), logits, rows.vector_of(targets_),
+        tape_.training() ? std::optional(tape_.loss_gradient_scale()) : std::nullopt, vocabulary_});
     if (!tape_.training()) return;
     add_weight_gradient(*dw, dbias, logits, rows);
     if (!dx) return;
@@ -147,7 +150,7 @@ void Classifier::add_statistics(int64_t i) {
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
     tape_.submit(LinearForward{logits, rows.of(x_.value), tape_.weight(0), bias()});
-    tape_.store_logits(num_rows_, rows.first, classes.first, logits);
+    tape_.store_logits(num_rows_, rows.first, classes, logits);
     if (!tape_.requests_loss()) return;
     tape_.submit(CrossEntropyStatistics{rows.vector_of(losses),
                                         rows.of(statistics_.value),
@@ -216,13 +219,14 @@ int64_t ClassifierCut::weight_rows(int64_t vocabulary, int64_t channels) const {
 }
 
 int64_t ClassifierCut::logits_rows(int64_t num_rows, int64_t num_classes) const {
-  return slice_of(num_rows, num_classes, logits_elements);
+  return slice_of(num_rows, num_classes, logits.most_elements);
 }
 
 void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
-                              Tensor targets, const ClassifierCut& cut,
+                              Tensor targets, std::optional<ClassifierCut> cut,
                               std::optional<ParameterId> bias) {
-  Classifier(tape, x, weight, vocabulary, targets, cut, bias).run();
+  if (!cut) cut = ClassifierCut{.logits = tape.kernels().logits_shape()};
+  Classifier(tape, x, weight, vocabulary, targets, *cut, bias).run();
 }
 
 }  // namespace ebb

@@ -309,8 +309,8 @@ Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor
 
 void cross_entropy(Tape& tape, Variable logits, Tensor targets) {
   tape.begin_loss_call("cross_entropy", {});
-  tape.store_logits(logits.value.rows(), 0, 0,
-                    logits.value.reshape({logits.value.rows(), logits.value.columns()}));
+  const int64_t rows = logits.value.rows(), classes = logits.value.columns();
+  tape.store_logits(rows, 0, {0, classes}, logits.value.reshape({rows, classes}));
   if (!tape.requests_loss()) return tape.end_call();
   const Tensor losses = tape.scratch({logits.value.rows()}, DType::F32);
   if (tape.training()) {

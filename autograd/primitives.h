@@ -93,19 +93,20 @@ struct ClassifierCut {
   /// which is a third more arithmetic in the head. GPT-2's 39 Mi elements are one slice; 128k x
   /// 8192 are 16, which with their activations need less than 1 GiB.
   int64_t weight_elements = int64_t{1} << 26;
-  int64_t logits_elements = int64_t{1} << 24;  ///< the most logits at a time, but at least a row
+  LogitsShape logits = {};
   /// Rows of a (vocabulary, channels) weight in a slice.
   int64_t weight_rows(int64_t vocabulary, int64_t channels) const;
-  /// Rows of logits that exist at a time, for a slice of num_classes classes.
+  /// Rows of logits that exist at a time, at least one, for a slice of num_classes classes.
   int64_t logits_rows(int64_t num_rows, int64_t num_classes) const;
 };
 /// cross_entropy() of x w^T + bias; x (..., C) with N rows, w (V, C), bias (V), targets with N
 /// elements; V is `vocabulary`. It is computed in slices of rows, so that the logits (N, V) never
 /// exist whole. Where w is larger than one slice of `cut`, it is computed in slices of the
 /// vocabulary as well, each in a call and a stage of its own (Tape::run_in_stages). The
-/// gradients of x, w and bias are computed before the backward begins.
+/// gradients of x, w and bias are computed before the backward begins. `cut`: nullopt: the default,
+/// with the logits of the device's kernels.
 void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
-                              Tensor targets, const ClassifierCut& cut = {},
+                              Tensor targets, std::optional<ClassifierCut> cut = {},
                               std::optional<ParameterId> bias = {});
 
 }  // namespace ebb

@@ -14,8 +14,11 @@ namespace {
 constexpr int64_t kTile = 128;
 
 /// A library's backward stores the gradients of scores, 2 bytes for each pair of tokens and head,
-/// so that its sums have a fixed order (docs/decisions.md). This is the limit for one part.
-constexpr size_t kMostScoreBytes = size_t{256} << 20;
+/// so that its sums have a fixed order (docs/decisions.md). A part has as many heads of keys as fit
+/// into kScoreBytes. A part of one head of keys may take more, because long rows need it and our
+/// own kernel takes 15 times as long.
+constexpr size_t kScoreBytes = size_t{256} << 20;
+constexpr size_t kMostScoreBytes = size_t{2} << 30;
 
 bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
@@ -51,8 +54,8 @@ std::optional<BackwardPart> first_backward_part(const AttentionOperands& f) {
   }
   const auto head_bytes =
       static_cast<size_t>(f.num_tokens * f.num_tokens * f.group_size()) * size_of(f.dtype);
-  const auto num_kv_heads = static_cast<int64_t>(kMostScoreBytes / head_bytes);
-  if (num_kv_heads == 0) return std::nullopt;
+  if (head_bytes > kMostScoreBytes) return std::nullopt;
+  const auto num_kv_heads = std::max<int64_t>(1, static_cast<int64_t>(kScoreBytes / head_bytes));
   if (num_kv_heads < f.num_kv_heads) {
     return sized(f,
                  {.num_rows = 1, .num_kv_heads = greatest_divisor(f.num_kv_heads, num_kv_heads)});
@@ -70,6 +73,7 @@ void Attention::forward(cudaStream_t stream, const AttentionOperands& f, std::by
   if (library_ && is_library_attention(f) && library_->can_attend(f, kAttentionWorkspaceBytes)) {
     return library_->forward(stream, f, {workspace, kAttentionWorkspaceBytes});
   }
+  notice_ours(false, f);
   cuda::check_documents(stream, f, error);
   cuda::attention_forward(stream, f);
 }
@@ -77,10 +81,22 @@ void Attention::forward(cudaStream_t stream, const AttentionOperands& f, std::by
 void Attention::backward(cudaStream_t stream, const AttentionOperands& f, std::byte* workspace,
                          DataError* error) {
   if (library_ && submit_to_library(stream, f, workspace)) return;
+  notice_ours(true, f);
   AttentionOperands with_inner = f;
   with_inner.inner = reinterpret_cast<float*>(workspace);
   cuda::check_documents(stream, f, error);
   cuda::attention_backward(stream, with_inner);
+}
+
+void Attention::notice_ours(bool backward, const AttentionOperands& f) {
+  if (!library_) return;
+  const Noticed shape = {backward, f.batch, f.num_tokens, f.num_heads, f.head_size};
+  if (noticed_.contains(shape)) return;
+  noticed_.insert(shape);
+  notices_.push_back("the " + std::string(backward ? "backward" : "forward") + " of attention (" +
+                     std::to_string(f.batch) + " x " + std::to_string(f.num_tokens) + " tokens, " +
+                     std::to_string(f.num_heads) + " heads of " + std::to_string(f.head_size) +
+                     " channels) uses Ebb's own kernel: the library has none for it");
 }
 
 size_t Attention::backward_workspace_bytes(const AttentionOperands& f) const {

@@ -3,9 +3,14 @@
 // stream.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cuda/attention_library.h"
 #include "device/device.h"
@@ -48,13 +53,23 @@ class Attention {
                 DataError* error);
   [[nodiscard]] size_t backward_workspace_bytes(const AttentionOperands& f) const;
 
+  /// A sentence for each shape whose forward or backward our own kernels computed although a
+  /// library is loaded. Each is returned once.
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
+
  private:
+  /// The properties of a call that a notice has: backward or not, and sizes.
+  using Noticed = std::array<int64_t, 5>;
+  /// Adds a notice that our own kernels compute `f`, once for each shape.
+  void notice_ours(bool backward, const AttentionOperands& f);
   /// Submits the forward to the library. Returns false, and submits nothing, if the library has no
   /// kernel for it.
   bool submit_to_library(cudaStream_t stream, const AttentionOperands& f, std::byte* workspace);
 
   const std::unique_ptr<AttentionLibrary> library_;
   const AttentionKernels counted_;
+  std::set<Noticed> noticed_;
+  std::vector<std::string> notices_;
 };
 
 }  // namespace ebb

@@ -1,8 +1,10 @@
 #include "cuda/cuda_context.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "cuda/cuda_error.h"
@@ -16,6 +18,11 @@ namespace {
 constexpr double kAnchorAgeS =
     5;  // up to this age, 32-bit milliseconds are exact to half a microsecond
 constexpr int kAnchorTries = 5;
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && std::string_view(value) == "1";
+}
 
 /// Called first, because other calls would make a context on GPU 0.
 int use_gpu(int device) {
@@ -98,6 +105,7 @@ CudaContext::CudaContext(const DeviceOptions& options)
       driver(load_driver()),
       faults(options.fault),
       flags(node),
+      always_blocks_submitting_thread(is_set("EBB_BLOCK_SUBMITTING_THREAD")),
       data_error(node),
       home(std::make_unique<HomeMemory>(*this, options.profile.pinned_bytes,
                                         options.pinned_piece_bytes)) {}

@@ -103,7 +103,10 @@ struct CudaContext {
   Failures failures;
   Flags flags;
   GpuClock clock;
-  std::atomic<bool> blocks_submitting_thread = false;
+  /// EBB_BLOCK_SUBMITTING_THREAD=1 in the environment: no stream waits for a host thread. For tools
+  /// that let a launch return only when its kernel is done, such as compute-sanitizer.
+  const bool always_blocks_submitting_thread;
+  std::atomic<bool> blocks_submitting_thread = always_blocks_submitting_thread;
   const PinnedDataError data_error;
   const std::unique_ptr<HomeMemory> home;  // last: its staging rings use the members above
 };

@@ -20,8 +20,9 @@
 namespace ebb {
 namespace {
 
-/// Memory that the default budget leaves free, for the driver and other programs.
-size_t margin_of(size_t free_bytes) { return std::max(size_t{256} << 20, free_bytes / 64); }
+/// Memory that the default budget leaves free: code that cuBLASLt and cuDNN load later (150 to 400
+/// MiB), page tables of pinned host memory (8 bytes for 4 KiB), and other programs.
+size_t margin_of(size_t free_bytes) { return std::max(size_t{768} << 20, free_bytes / 64); }
 
 /// The requested budget, or the free memory less a margin.
 size_t budget_of(const DeviceOptions& options) {

@@ -38,7 +38,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Event> create_event() override;
   Kernels& kernels() override { return *kernels_; }
   void block_submitting_thread(bool in_place) noexcept override {
-    context_.blocks_submitting_thread = in_place;
+    context_.blocks_submitting_thread = in_place || context_.always_blocks_submitting_thread;
   }
 
   size_t used_bytes() const override { return budget_.used_bytes(); }

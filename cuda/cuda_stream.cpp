@@ -125,6 +125,7 @@ CudaStream::CudaStream(CudaContext& context, StreamKind role)
     : context_(context),
       computes_(role == StreamKind::Compute),
       stream_(make_stream(priority_of(role))),
+      in_flight_(context),
       point_(context.failures),
       idle_(context),
       called_(context),
@@ -155,6 +156,7 @@ void CudaStream::check_launched(std::string_view name) const {
 }
 
 void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
+  in_flight_.add_operation(stream_.get());
   std::lock_guard lock(mutex_);
   if (!begin_operation([&] { context_.faults.check_launch(cost.name); })) return;
   try {
@@ -168,6 +170,7 @@ void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
 
 void CudaStream::record(Event& event) {
   CudaEvent& own = cuda_event(event);
+  in_flight_.add_operation(stream_.get());
   std::lock_guard lock(mutex_);
   point_.advance();
   try {
@@ -181,6 +184,7 @@ void CudaStream::record(Event& event) {
 
 void CudaStream::wait(const Event& event) {
   const CudaEvent& own = cuda_event(event);
+  in_flight_.add_operation(stream_.get());
   std::lock_guard lock(mutex_);
   point_.advance();
   try {
@@ -193,6 +197,7 @@ void CudaStream::wait(const Event& event) {
 }
 
 void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
+  in_flight_.add_operation(stream_.get());
   std::lock_guard lock(mutex_);
   if (!begin_operation([&] { context_.faults.check_copy(bytes); })) return;
   try {
@@ -208,6 +213,7 @@ void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
 // count as failures of this stream.
 void CudaStream::submit(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
+  in_flight_.add_operation(stream_.get());
   std::lock_guard lock(mutex_);
   point_.advance();
   if (point_.error()) return;

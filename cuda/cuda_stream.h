@@ -2,10 +2,10 @@
 // (update).
 //
 // A submission to a GPU stream calls CUDA directly; there is no queue of our own. It waits for the
-// device only if CUDA's queue is full, and for a host thread only while new kernels may be loaded
-// (Device::block_submitting_thread). launch() submits kernels. submit() submits a host function: it
-// runs on a separate thread of the stream, may call CUDA and may wait, and the stream continues
-// when the function returns.
+// device only while many operations are in flight (in_flight.h), and for a host thread only while
+// new kernels may be loaded (Device::block_submitting_thread). launch() submits kernels. submit()
+// submits a host function: it runs on a separate thread of the stream, may call CUDA and may wait,
+// and the stream continues when the function returns.
 //
 // Errors: after a submission that CUDA refuses, or an injected fault, all later submissions are
 // dropped. A failure on a host thread reaches synchronize(), events and waiting streams as stream.h
@@ -25,6 +25,7 @@
 #include "cuda/busy_time.h"
 #include "cuda/cuda_context.h"
 #include "cuda/cuda_event.h"
+#include "cuda/in_flight.h"
 #include "cuda/kernel_stream.h"
 #include "device/inline_function.h"
 #include "system/thread_queue.h"
@@ -82,6 +83,7 @@ class CudaStream final : public KernelStream {
   CudaContext& context_;
   const bool computes_;
   const OwnedStream stream_;
+  InFlight in_flight_;  // for the submitting thread
 
   mutable std::mutex mutex_;  // for the submitting thread, stats() and synchronize()
   StreamPoint point_;

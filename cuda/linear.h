@@ -38,7 +38,8 @@ struct MatrixProduct {
   DType dtype = DType::F32;    ///< of a, b and bias
   DType d_dtype = DType::F32;  ///< dtype, or fp32
   ColumnMajor a = {}, b = {};
-  void* d = nullptr;  ///< columns are m elements apart
+  void* d = nullptr;
+  int64_t d_stride = 0;  ///< columns of d are so many elements apart, at least m
   Write write = Write::Store;
   const void* bias = nullptr;          ///< null: none; only with Write::Store
   Epilogue epilogue = Epilogue::None;  ///< only with Write::Store and 16-bit types

@@ -27,16 +27,6 @@ void prefer_node(std::byte* data, size_t bytes, int node) {
   syscall(SYS_mbind, data, bytes, kPreferNode, &nodes, kMostNodes + 1ul, 0u);
 }
 
-/// Throws OutOfMemory if the memory is not available. Without this check, the kernel would end the
-/// process later.
-void check_room(size_t bytes, std::string_view tag) {
-  const size_t usable_bytes = read_memory_limits().usable_bytes();
-  if (bytes <= usable_bytes) return;
-  throw OutOfMemory("pinned", bytes, 0, usable_bytes, std::string(tag),
-                    "pinned memory cannot be swapped out: lower `host_memory`, use a smaller "
-                    "model, or raise the limit of this cgroup");
-}
-
 std::string memlock_text() {
   const auto limit = read_memory_limits().memlock_bytes;
   return limit ? "ulimit -l allows " + format_bytes(*limit) + " to be locked; raise it"
@@ -78,7 +68,6 @@ size_t whole_pages(size_t bytes) {
 }
 
 std::byte* take_near(size_t bytes, int node, std::string_view tag) {
-  check_room(bytes, tag);
   return take_pages(bytes, node, tag);
 }
 

@@ -1,6 +1,7 @@
 // The arguments of kernels (device/kernels.h) that are neither tensors nor numbers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "device/dropout.h"
@@ -43,10 +44,24 @@ struct HeadCounts {
 /// The direction in which ApplyRotary turns pairs. The backward turns the gradient back.
 enum class RotaryDirection : uint8_t { Forward, Backward };
 
-/// A slice of logits. Its columns are the classes first, first + 1, and so on.
+/// A slice of logits. Its columns are the classes first, first + 1, and so on. Columns after the
+/// last class are padding.
 struct ClassSlice {
   int64_t first = 0;
   int64_t num_classes = 0;  ///< of the whole classifier, not of the slice
+
+  /// How many of `columns` columns are classes.
+  int64_t width(int64_t columns) const { return std::min(columns, num_classes - first); }
+};
+
+/// Rows of logits, and tensors (N, OC) of linear layers, may have fewer columns of padding.
+inline constexpr int64_t kMostPadding = 64;
+
+/// The logits that a kind of device computes fastest. Results depend on them, so they do not depend
+/// on a budget.
+struct LogitsShape {
+  int64_t most_elements = int64_t{1} << 24;  ///< of the logits that exist at a time
+  int64_t column_multiple = 1;               ///< rows have padding up to a multiple of this
 };
 
 /// The coefficients of an AdamW update, rounded to fp32. cpu_adam/adamw.h has the formulas.

@@ -24,7 +24,9 @@
 // (often N = B T), C channels.
 #pragma once
 
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "device/kernels/attention.h"
 #include "device/kernels/elementwise.h"
@@ -57,6 +59,10 @@ class Kernels {
   /// Checks the arguments, and submits the kernel to the stream. Throws LogicError if the arguments
   /// violate the contract of the kernel. Does not allocate.
   virtual void submit(Stream& stream, const AnyKernel& kernel) = 0;
+  virtual LogitsShape logits_shape() const = 0;
+  /// Sentences for the user about the kernels submitted so far, for example that a slower kernel
+  /// runs than DeviceInfo::name says. Each is returned once.
+  virtual std::vector<std::string> take_notices() { return {}; }
 };
 
 /// The cost of a kernel on one kind of device: `launch` is its HostLaunch or GpuLaunch. Throws

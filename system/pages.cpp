@@ -4,12 +4,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <string>
 
 #include "device/errors.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 
 #if defined(__SANITIZE_THREAD__)
 extern "C" void __tsan_write_range(void* data, long bytes);
@@ -19,6 +22,8 @@ namespace ebb {
 namespace {
 
 constexpr uint16_t kPoison = 0x7fa1;
+constexpr size_t kTaskBytes = 8 * kHugePageBytes;  // what one task touches
+constexpr size_t kTeamBytes = size_t{64} << 20;    // smaller ranges are touched by one thread
 
 [[noreturn]] void throw_no_memory(size_t bytes, std::string_view tag) {
   const auto pages = sysconf(_SC_AVPHYS_PAGES);
@@ -59,9 +64,17 @@ void commit_memory(std::byte* data, size_t bytes, std::string_view tag) {
 }
 
 void touch_pages(std::byte* data, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += kPageBytes) {
-    *const_cast<volatile std::byte*>(data + at) = std::byte{0};
-  }
+  const auto touch = [&](size_t begin, size_t end) {
+    for (size_t at = begin; at < end; at += kPageBytes) {
+      *const_cast<volatile std::byte*>(data + at) = std::byte{0};
+    }
+  };
+  if (bytes < kTeamBytes) return touch(0, bytes);
+  ThreadTeam team(num_usable_cores());
+  team.for_each(static_cast<int64_t>((bytes + kTaskBytes - 1) / kTaskBytes), [&](int64_t task) {
+    const size_t begin = static_cast<size_t>(task) * kTaskBytes;
+    touch(begin, std::min(begin + kTaskBytes, bytes));
+  });
 }
 
 void fill_poison(std::byte* data, size_t bytes) {

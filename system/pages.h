@@ -31,7 +31,8 @@ std::string address_limit_text();
 /// kPageBytes, and the range is reserved.
 void commit_memory(std::byte* data, size_t bytes, std::string_view tag);
 /// Writes a zero byte to every page, so that the operating system gives it memory now and not at a
-/// later access. REQUIRES: the content of the range is not needed.
+/// later access. All usable cores touch a large range, because the system clears each page during
+/// its first access. REQUIRES: the content of the range is not needed.
 void touch_pages(std::byte* data, size_t bytes);
 
 /// Fills the range with a pattern that is a NaN in fp32 and in bf16.

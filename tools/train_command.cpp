@@ -12,6 +12,7 @@
 #include <span>
 
 #include "device/errors.h"
+#include "device/kernels.h"
 #include "model_zoo/checkpoint.h"
 #include "tools/advice.h"
 #include "tools/batches.h"
@@ -190,6 +191,7 @@ class TrainingRun {
     const StepResult result =
         learns ? step_of(step, learning_rate, micro_batches) : step_without_targets();
     whole_step_ = step + 1;
+    for (const std::string& notice : device_->kernels().take_notices()) progress_.notice(notice);
     if (learns)
       spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
                           result.compute_s);

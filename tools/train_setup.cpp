@@ -120,7 +120,21 @@ std::vector<std::string> flag_notices(const TrainOptions& options, const Learnin
                     "--lr {}",
                     rate.warmup_steps, rate.num_steps, rate.peak));
   }
+  if (const size_t usable = read_memory_limits().usable_bytes();
+      options.host_memory.value_or(0) > usable) {
+    notices.push_back(
+        fmt::format("--host-memory {}: {} of host memory is available now; if the run needs more, "
+                    "the system may end it",
+                    format_bytes(*options.host_memory), format_bytes(usable)));
+  }
   return notices;
+}
+
+/// Host memory outside of the plan: the context of CUDA, cuBLASLt and cuDNN take 0.7 to 1.5 GiB;
+/// page tables and the driver's table of pinned pages take 1/128 of what is pinned.
+size_t default_host_memory(DeviceKind device, size_t usable_bytes) {
+  if (device == DeviceKind::Host) return usable_bytes;
+  return usable_bytes - std::min(usable_bytes / 4, (size_t{2} << 30) + usable_bytes / 64);
 }
 
 /// Emulated compute runs on the host, even if the machine has a GPU.
@@ -195,10 +209,10 @@ DeviceOptions device_options(const TrainOptions& options) {
 
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
-  Budgets budgets = {
-      .device_memory = options.device_memory,
-      .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
-      .device = device.profile};
+  Budgets budgets = {.device_memory = options.device_memory,
+                     .host_memory = options.host_memory.value_or(
+                         default_host_memory(device.profile.kind, usable_bytes)),
+                     .device = device.profile};
   if (device.profile.kind == DeviceKind::Host) {
     budgets.total_memory = usable_bytes;
   } else if (!budgets.device_memory) {

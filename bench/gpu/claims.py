@@ -8,14 +8,18 @@ a machine file (h200): no GPU is needed. Where a plan does not fit, its refusal 
 budget must train to the same bits; the last column is their speed as a share of the first budget's. `toy` is a test of
 this script on the host.
 
-Exit code: 0 all that fit has run, or there is no GPU ("no GPU: ..."), 1 a run failed or bits differ. A missed aim is a
-figure, not a failure.
+A row is printed as soon as it is measured. If a training fails or is cut off, its row is made of the steps that it finished,
+the reason and the end of its output follow, and the next budget or model runs.
+
+Exit code: 0 all that fit has run, or there is no GPU ("no GPU: ..."), 1 a run failed, was cut off, or bits differ. A missed
+aim is a figure, not a failure.
 """
 
 import argparse
 import json
 import pathlib
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -61,15 +65,43 @@ def plan(options, flags):
         return {"fits": False, "why": found.stderr.strip() or found.stdout.strip()}
 
 
+class CutOff(Exception):
+    """This program was asked to end (SIGTERM)."""
+
+
+def cut_off(*_):
+    raise CutOff
+
+
 def train(options, folder, flags):
-    log = folder / "log.jsonl"
+    """Trains. Returns (exit code, None if this program was asked to end; measured, None if no step was; its last lines)."""
+    log, output = folder / "log.jsonl", folder / "output"
+    log.unlink(missing_ok=True)
     data = ["--data", options.text, "--token-type", "bytes"]
-    subprocess.run([options.ebb, "train", *flags, *data, "--steps", str(options.steps), "--log", str(log)],
-                   check=True, capture_output=True, text=True)
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    steps = [line for line in lines if "step_seconds" in line][1:]  # the first one warms up
+    command = [options.ebb, "train", *flags, *data, "--steps", str(options.steps), "--log", str(log)]
+    try:
+        with open(output, "w") as file:
+            code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT).returncode
+    except CutOff:
+        code = None
+    last_lines = [line for path in (log, output) if path.exists() for line in path.read_text(errors="replace").splitlines()[-6:]]
+    return code, measured_of(log), last_lines
+
+
+def measured_of(log):
+    """The medians of the steps in a step log, and the state hash if the training reached its end. None if no step is there."""
+    records = []
+    for line in log.read_text(errors="replace").splitlines() if log.exists() else []:
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:  # the training ended while it wrote this line
+            pass
+    steps = [record for record in records if "step_seconds" in record]
+    steps = steps[1:] or steps  # the first one warms up
+    if not steps:
+        return None
     middle = {key: statistics.median(step[key] for step in steps) for key in ("step_seconds", "tokens_per_second", "tflops", "bound_share")}
-    return middle | {"state_hash": lines[-1]["state_hash"]}
+    return middle | {"state_hash": records[-1].get("state_hash")}
 
 
 def row(name, budget, planned, measured, first):
@@ -83,9 +115,9 @@ def row(name, budget, planned, measured, first):
 
 
 def claim(options, name):
-    """True: what fits has run, to the same bits."""
+    """Returns whether everything that fits has run, to the same bits."""
     length = 32 if name == "toy" else LENGTH
-    results = []
+    results, all_ran = [], True
     with tempfile.TemporaryDirectory() as held:
         folder = pathlib.Path(held)
         write_config(folder, name, length)
@@ -95,14 +127,22 @@ def claim(options, name):
             if not planned["fits"]:
                 print(f"{name:<5}{budget or 'all':>8}  {planned['why'].splitlines()[0]}", flush=True)
                 continue
-            measured = None if options.plan else train(options, folder, flags)
-            results.append(measured or planned)
-            row(name, budget, planned, measured, results[0])
-    print(f"      aim: {CLAIMS[name][7]}")
-    hashes = {result.get("state_hash") for result in results}
+            code, measured, last_lines = (0, None, []) if options.plan else train(options, folder, flags)
+            if measured or options.plan:
+                results.append(measured or planned)
+                row(name, budget, planned, measured, results[0])
+            if not options.plan and not (code == 0 and measured and measured["state_hash"]):
+                all_ran = False
+                why = "was cut off" if code is None else f"ended with {code}"
+                print(f"{name:<5}{budget or 'all':>8}  FAILED: the training {why}; the last lines of its step log and output:")
+                print(*last_lines, sep="\n", flush=True)
+            if code is None:
+                raise CutOff
+    print(f"      aim: {CLAIMS[name][7]}", flush=True)
+    hashes = {result["state_hash"] for result in results if result.get("state_hash")}
     if len(hashes) > 1:
-        print(f"      WRONG RESULT: states differ between budgets: {sorted(hashes)}")
-    return len(hashes) <= 1
+        print(f"      WRONG RESULT: states differ between budgets: {sorted(hashes)}", flush=True)
+    return all_ran and len(hashes) <= 1
 
 
 def main():
@@ -119,9 +159,12 @@ def main():
         if missing := re.search(r"^CUDA +none: (.*)$", devices, re.MULTILINE):
             print(f"no GPU: {missing[1]}; --plan MACHINE plans without one")
             return 0
-    print(f"{'':<5}{'device':>8}{'predicted s':>12}{'TFLOP/s':>10}{'measured s':>12}{'TFLOP/s':>10}{'tokens/s':>10}{'of bound':>10}{'of first':>10}")
+    print(f"{'':<5}{'device':>8}{'predicted s':>12}{'TFLOP/s':>10}{'measured s':>12}{'TFLOP/s':>10}{'tokens/s':>10}{'of bound':>10}{'of first':>10}", flush=True)
+    signal.signal(signal.SIGTERM, cut_off)
     try:
         return 0 if all([claim(options, name) for name in options.names]) else 1
+    except CutOff:
+        return 1
     except subprocess.CalledProcessError as problem:
         print(f"claims: {' '.join(problem.cmd)} ended with {problem.returncode}: {problem.stderr}", file=sys.stderr)
         return 1

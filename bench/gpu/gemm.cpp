@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <span>
 
 #include "bench/gpu/gpu.h"
 
@@ -12,13 +13,17 @@ namespace {
 struct Layer {
   const char* name;
   int64_t rows, inputs, outputs;
+  int64_t padding = 0;  // columns of y and dy after the outputs
 };
 
 constexpr Layer kLayers[] = {
     {"GPT-2 qkv", 8192, 768, 2304},
     {"GPT-2 up", 8192, 768, 3072},
     {"GPT-2 down", 8192, 3072, 768},
-    {"GPT-2 head", 2048, 768, 50257},
+    {"GPT-2 head", 2560, 768, 50257, 47},
+    {"  of a multiple of 64", 2560, 768, 50304},
+    {"  of a multiple of 8", 2560, 768, 50256, 48},
+    {"  without padding", 2560, 768, 50257},
     {"GPT-3 2.7B qkv", 8192, 2560, 7680},
     {"GPT-3 2.7B up", 8192, 2560, 10240},
     {"GPT-3 6.7B qkv", 8192, 4096, 12288},
@@ -30,7 +35,7 @@ constexpr Layer kLayers[] = {
     {"Llama 8B gate and up", 8192, 4096, 28672},
     {"Llama 8B down", 8192, 14336, 4096},
 };
-constexpr Layer kSmallLayers[] = {{"small", 33, 40, 24}};
+constexpr Layer kSmallLayers[] = {{"small", 33, 40, 24}, {"padded", 33, 40, 21, 3}};
 
 /// The tolerance for a value that is rounded once to bf16, after fp32 sums that are almost exact.
 double tolerance(double value, DType dtype) {
@@ -39,9 +44,10 @@ double tolerance(double value, DType dtype) {
 
 /// Checks some elements of y[i][j] = sum over k of a(i, k) b(j, k).
 template <class A, class B>
-void verify(Gpu& gpu, const Tensor& y, int64_t depth, const A& a, const B& b, const char* what) {
+void verify(Gpu& gpu, const Tensor& y, int64_t columns, int64_t depth, const A& a, const B& b,
+            const char* what) {
   for (int64_t place = 0; place < 5; ++place) {
-    const int64_t i = place * (y.rows() - 1) / 4, j = (4 - place) * (y.columns() - 1) / 4;
+    const int64_t i = place * (y.rows() - 1) / 4, j = (4 - place) * (columns - 1) / 4;
     double sum = 0;
     for (int64_t k = 0; k < depth; ++k) sum += a(i, k) * b(j, k);
     check_close(gpu.read(y, i * y.columns() + j, 1)[0], sum, tolerance(sum, y.dtype),
@@ -50,12 +56,13 @@ void verify(Gpu& gpu, const Tensor& y, int64_t depth, const A& a, const B& b, co
 }
 
 void measure(Gpu& gpu, const Layer& layer, double peak) {
-  const auto [name, rows, inputs, outputs] = layer;
+  const auto [name, rows, inputs, outputs, padding] = layer;
+  const int64_t columns = outputs + padding;
   const Tensor x = gpu.make(DType::BF16, {rows, inputs});
   const Tensor w = gpu.make(DType::BF16, {outputs, inputs});
   const Tensor bias = gpu.make(DType::BF16, {outputs});
-  const Tensor dy = gpu.make(DType::BF16, {rows, outputs});
-  const Tensor y = gpu.make_empty(DType::BF16, {rows, outputs});
+  const Tensor dy = gpu.make(DType::BF16, {rows, columns});
+  const Tensor y = gpu.make_empty(DType::BF16, {rows, columns});
   const Tensor dx = gpu.make_empty(DType::BF16, {rows, inputs});
   const Tensor dw = gpu.make_empty(DType::F32, {outputs, inputs});
   Kernels& kernels = gpu.kernels();
@@ -77,12 +84,12 @@ void measure(Gpu& gpu, const Layer& layer, double peak) {
   };
   // The bias is one more term of the sum, multiplied by 1.
   verify(
-      gpu, y, inputs + 1,
+      gpu, y, outputs, inputs + 1,
       [&](int64_t i, int64_t k) -> double { return k == inputs ? 1 : Gpu::value(i * inputs + k); },
       [&](int64_t j, int64_t k) -> double { return Gpu::value(k == inputs ? j : j * inputs + k); },
       name);
-  verify(gpu, dx, outputs, at(outputs), across(inputs), name);
-  verify(gpu, dw, rows, across(outputs), across(inputs), name);
+  verify(gpu, dx, inputs, outputs, at(columns), across(inputs), name);
+  verify(gpu, dw, inputs, rows, across(columns), across(inputs), name);
 
   const double flops =
       2.0 * static_cast<double>(rows) * static_cast<double>(inputs) * static_cast<double>(outputs);
@@ -101,11 +108,9 @@ void measure_products(const Options& options) {
   fmt::print("8192 x 8192 x 8192: {:.1f} TFLOP/s, of which the share is counted\n", peak / 1e12);
   fmt::print("{:<22} {:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9}\n", "TFLOP/s", "rows", "in", "out",
              "forward", "input", "weight", "share");
-  if (options.small) {
-    for (const Layer& layer : kSmallLayers) measure(gpu, layer, peak);
-  } else {
-    for (const Layer& layer : kLayers) measure(gpu, layer, peak);
-  }
+  const std::span<const Layer> layers =
+      options.small ? std::span<const Layer>(kSmallLayers) : kLayers;
+  measure_each(layers, [&](const Layer& layer) { measure(gpu, layer, peak); });
 }
 
 }  // namespace ebb::bench

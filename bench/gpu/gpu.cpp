@@ -11,7 +11,7 @@ namespace ebb::bench {
 namespace {
 
 constexpr size_t kPatternBytes = size_t{4} << 20;
-constexpr size_t kWorkspaceBytes = size_t{1} << 30;
+constexpr size_t kWorkspaceBytes = size_t{3} << 30;  // attention over 16384 tokens needs 2 GiB
 constexpr size_t kSmallWorkspaceBytes = size_t{64} << 20;
 constexpr int kSamples = 7;
 constexpr int kMostTimes = 10000;

@@ -4,9 +4,14 @@
 // There, with `small`, they are a test of the benchmarks, and their times have no meaning.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -63,6 +68,25 @@ double product_peak(Gpu& gpu, bool small);
 /// Throws std::runtime_error if |found - expected| is larger than `tolerance`: a wrong result makes
 /// a benchmark useless.
 void check_close(float found, double expected, double tolerance, const std::string& what);
+
+/// Calls `measure` for each case. If it throws, prints the error and goes on with the next case.
+/// Throws std::runtime_error at the end if a case has failed.
+template <class Cases, class Measure>
+void measure_each(const Cases& cases, const Measure& measure) {
+  int num_failed = 0;
+  for (const auto& c : cases) {
+    try {
+      measure(c);
+    } catch (const std::exception& error) {
+      fmt::print("{}\n", error.what());
+      std::fflush(stdout);
+      ++num_failed;
+    }
+  }
+  if (num_failed > 0) {
+    throw std::runtime_error(fmt::format("{} cases have failed, see above", num_failed));
+  }
+}
 
 // The benchmarks, one in each file. Each prints a table.
 void measure_copies(const Options& options);

@@ -1,5 +1,6 @@
 """The machine that gpu_check runs on: its GPU and tools, and the flags that CMake needs for them."""
 
+import functools
 import os
 import pathlib
 import re
@@ -9,6 +10,10 @@ import subprocess
 import vendor
 
 
+# cuDNN compiles kernels with NVRTC.
+OPENED_AT_RUN_TIME = {"cuBLAS": "libcublasLt.so.*", "cuDNN": "libcudnn.so.*", "NVRTC": "libnvrtc.so.*"}
+
+
 class Unfit(Exception):
     """A tool is missing. The message names the tool and where to get it."""
 
@@ -16,7 +21,11 @@ class Unfit(Exception):
 class Machine:
     def __init__(self, options, root):
         self.options, self.root = options, root
-        self.build_folder = options.folder / "build"
+        # A build folder, or the unpacked programs of `gpu_check pack`, which lie in the same folders as in a build folder.
+        self.programs = options.folder / "build"
+        self.packed = not (self.programs / "build.ninja").exists() and options.programs_archive.exists()
+        if self.packed:
+            self.programs = vendor.unpack_programs(options.programs_archive, options.folder, root)
         self.gpu = first_line("nvidia-smi", "--query-gpu=name,memory.total,driver_version,compute_cap",
                               "--format=csv,noheader")
         self.cmake, self.ninja, self.compiler = find("cmake"), find("ninja"), find(os.environ.get("CXX", "c++"))
@@ -34,7 +43,7 @@ class Machine:
         return self.gpu.split(",")[-1].strip().replace(".", "")
 
     def configure_command(self):
-        command = [self.cmake, "-S", str(self.root), "-B", str(self.build_folder), "-G", "Ninja",
+        command = [self.cmake, "-S", str(self.root), "-B", str(self.programs), "-G", "Ninja",
                    "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_MAKE_PROGRAM={self.ninja}",
                    f"-DCMAKE_CXX_COMPILER={self.compiler}", f"-DCMAKE_CUDA_COMPILER={self.nvcc}",
                    f"-DCMAKE_CUDA_ARCHITECTURES={self.architecture()}"]
@@ -73,16 +82,31 @@ class Machine:
     def toolkit_has(self, header):
         return any(self.toolkit().glob(f"**/{header}"))
 
+    def queue_probe(self):
+        """The path of this program, or None if it is not built."""
+        return next(self.programs.glob(vendor.QUEUE_PROBE), None)
+
+    @functools.cached_property
+    def cuda_folders(self):
+        """{name: folder, or None if it is missing} of the CUDA libraries that programs open at run time. They are looked for in
+        Python's packages and then in the toolkit."""
+        places = [*folders_of_python(), self.toolkit()]
+        return {name: next((path.parent for place in places for path in sorted(place.glob(f"**/{library}"))), None)
+                for name, library in OPENED_AT_RUN_TIME.items()}
+
     def environment(self):
-        """The environment of built programs: the folders of vendored libraries, and EBB_REQUIRE_CUDA."""
+        """The environment of built programs: the folders of their libraries, and EBB_REQUIRE_CUDA."""
         environment = {} if self.options.without_gpu else {"EBB_REQUIRE_CUDA": "1"}
-        folders = [str(path) for path in sorted((self.prefix / "lib").glob("*-linux-gnu"))] if self.prefix else []
-        folders += [str(package / "lib") for package in (self.cublas_of_python(), self.cudnn_of_python()) if package]
+        folders = [str(self.programs / "lib")] if self.packed else []
+        folders += [str(path) for path in sorted((self.prefix / "lib").glob("*-linux-gnu"))] if self.prefix else []
+        folders += [str(folder) for folder in self.cuda_folders.values() if folder]
+        folders += filter(None, [os.environ.get("LD_LIBRARY_PATH")])
         if folders:
-            environment["LD_LIBRARY_PATH"] = ":".join([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+            environment["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys(folders))
         return environment
 
     def describe(self):
+        missing = [name for name, folder in self.cuda_folders.items() if folder is None]
         cpu = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
         kilobytes = re.search(r"^MemTotal:\s*(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE)
         return [f"GPU: {self.gpu or 'none'}",
@@ -91,7 +115,10 @@ class Machine:
                 f"compilers: {first_line(self.compiler, '--version')}; "
                 f"nvcc {(re.findall(r'V([0-9.]+)', output(self.nvcc, '--version') or '') or ['?'])[-1]}",
                 f"commit: {first_line('git', '-C', str(self.root), 'rev-parse', 'HEAD') or 'not in a repository'}",
-                f"libraries: {'vendored' if self.prefix else 'of the system'}"]
+                f"libraries: {'vendored' if self.prefix else 'of the system'}; "
+                f"programs: {f'packed, in {self.programs.parent.name}' if self.packed else 'built here'}",
+                f"CUDA libraries: {', '.join(f'there is no {OPENED_AT_RUN_TIME[name]} of {name}' for name in missing) or 'all found'}"
+                + ("; without cuDNN and NVRTC, attention uses Ebb's own kernels" if {"cuDNN", "NVRTC"} & {*missing} else "")]
 
 
 def look(options, root):
@@ -100,11 +127,18 @@ def look(options, root):
 
 def package_of_python(header, library):
     """The folder of NVIDIA's package for Python that has both the header and the library, or None."""
-    found = first_line("python3", "-c", "import nvidia; print(*nvidia.__path__, sep='\\n')")
-    for path in sorted(pathlib.Path(found or "/nowhere").glob(f"**/{header}")):
-        if any((path.parent.parent / "lib").glob(library)):
-            return path.parent.parent
+    for folder in folders_of_python():
+        for path in sorted(folder.glob(f"**/{header}")):
+            if any((path.parent.parent / "lib").glob(library)):
+                return path.parent.parent
     return None
+
+
+@functools.cache
+def folders_of_python():
+    """The folders of NVIDIA's packages for Python."""
+    found = output("python3", "-c", "import nvidia; print(*nvidia.__path__, sep='\\n')")
+    return [pathlib.Path(line) for line in (found or "").splitlines()]
 
 
 def find(name, *folders):

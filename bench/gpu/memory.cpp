@@ -83,13 +83,39 @@ class MemoryKernels {
     check_close(gpu_.read(y_, c_ / 2, 1)[0], silu * up * silu, 1e-2, "SwiGLU's gradient");
   }
 
+  /// The gradient of a table with GPT-2's vocabulary, for bytes of text: few distinct indices, and
+  /// every sixth is the same.
+  void embedding_gradient() {
+    constexpr int64_t kVocabulary = 50257;
+    constexpr int32_t kSpace = 32;
+    const auto index_of = [](int64_t row) {
+      return row % 6 == 0 ? kSpace : static_cast<int32_t>(row % 256);
+    };
+    std::vector<int32_t> indices;
+    double expected = 0, size = 0;
+    for (int64_t row = 0; row < n_; ++row) {
+      indices.push_back(index_of(row));
+      if (indices.back() != kSpace) continue;
+      expected += Gpu::value(row * c_);
+      size += std::abs(Gpu::value(row * c_));
+    }
+    const Tensor tokens = integers(indices);
+    const Tensor table = gpu_.make_empty(DType::F32, {kVocabulary, c_});
+    const double table_bytes = 4.0 * kVocabulary / static_cast<double>(n_);
+    measure("embedding's gradient", 2 + table_bytes, [&] {
+      kernels_.submit(gpu_.compute(), EmbeddingBackward{table, dy_, tokens, Write::Store});
+    });
+    check_close(gpu_.read(table, kSpace * c_, 1)[0], expected, 1e-6 * size,
+                "a sum of the embedding's gradient");
+  }
+
   /// The loss overwrites the logits with their gradient, which the next call reads as logits.
   void loss() {
     const Tensor targets = integers(std::vector<int32_t>(static_cast<size_t>(n_), 1));
     const Tensor losses = gpu_.make_empty(DType::F32, {n_});
-    const Tensor logits = gpu_.make(DType::BF16, {n_, c_});
+    const Tensor logits = gpu_.make(DType::BF16, {n_, (c_ + 63) / 64 * 64});
     measure("cross-entropy", 4, [&] {
-      kernels_.submit(gpu_.compute(), CrossEntropy{losses, logits, targets, 1.0f});
+      kernels_.submit(gpu_.compute(), CrossEntropy{losses, logits, targets, 1.0f, c_});
     });
     double sum = 0;
     for (const float g : gpu_.read(logits, 0, c_)) sum += g;
@@ -225,6 +251,7 @@ void measure_memory(const Options& options) {
     kernels.norms();
     kernels.elementwise();
     kernels.gradient_and_update();
+    kernels.embedding_gradient();
     gpu.clear();
   }
   for (const Matrix& shape : options.small ? shapes : std::vector<Matrix>{{8192, 50257}}) {

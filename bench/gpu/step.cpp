@@ -79,7 +79,8 @@ void measure(const char* name, const Gpt2Config& config, const Case& c, size_t c
   const Gpt2 model(config, c.batch, c.length, DType::BF16);
   const RandomBatches data(config.vocabulary, c.batch, c.length, c.accumulation);
   const TrainerOptions options{.chunk_bytes = chunk_bytes, .gradient_accumulation = c.accumulation};
-  const Budgets budgets{.device = {.kind = DeviceKind::Cuda}};
+  const DeviceInfo device = create_device({.profile = {.kind = DeviceKind::Cuda}})->info();
+  const Budgets budgets{.device_memory = device.memory_bytes, .device = device.profile};
   const auto tokens = static_cast<double>(c.batch * c.length * c.accumulation);
   const double flops = training_flops(config, static_cast<uint64_t>(tokens), c.length);
   const Preparation all = prepare(model, options, budgets, machine);
@@ -97,8 +98,7 @@ void measure(const char* name, const Gpt2Config& config, const Case& c, size_t c
   const size_t less = (all.full_blocks - blocks) * chunk_bytes;
   const Preparation quarter =
       prepare(model, options,
-              {.device_memory = all.full_device_bytes - less, .device = {.kind = DeviceKind::Cuda}},
-              machine);
+              {.device_memory = all.full_device_bytes - less, .device = device.profile}, machine);
   const Measured streamed = train(model, quarter, data, num_steps);
   print("a quarter", quarter, streamed, reached, flops, tokens, peak);
   if (std::bit_cast<uint64_t>(streamed.last_loss) != std::bit_cast<uint64_t>(resident.last_loss) ||

@@ -1,8 +1,11 @@
-"""Packs the libraries that Ebb needs into one archive, for machines without Debian's packages and without a network.
+"""Packs libraries or programs into archives, for machines without Debian's packages and without a network.
 
-The archive has the folders of /usr. It contains headers, CMake and pkg-config files, the libraries, the shared libraries
-that these need (except those of every C++ compiler), and pkg-config. It contains no absolute paths, so it works in any
-folder.
+The archive of libraries is for machines that compile Ebb. It has the folders of /usr. It contains headers, CMake and
+pkg-config files, the libraries, the shared libraries that these need (except those of every C++ compiler), and pkg-config. It
+contains no absolute paths, so it works in any folder.
+
+The archive of programs is for machines where compiling takes too long. It contains programs without their symbols, in the
+folders of a build folder, and in lib/ the shared libraries that they need, except those of every C++ compiler and of CUDA.
 """
 
 import gzip
@@ -14,11 +17,16 @@ import re
 import shutil
 import subprocess
 import tarfile
+import tempfile
 
-LARGEST_BYTES = 60 << 20  # of repository and archive together
+LARGEST_BYTES = 60 << 20  # of repository and archives together
+PROGRAMS = ["tools/ebb", "bench/bench_gpu", "tests/test_device", "tests/test_kernels_cuda", "tests/test_training_cuda"]
+QUEUE_PROBE = "*/queue_probe"  # packed if it is built
+OF_CUDA = re.compile(r"^lib(cuda|cudart|cublas|cublasLt|cudnn\w*|nvrtc\S*|nvJitLink|nvidia\S*)\.so")
 # What a C++ compiler brings: packing them would mix two C libraries.
 OF_EVERY_SYSTEM = re.compile(
     r"^(linux-vdso|ld-linux|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libresolv|libutil)[.-]")
+SOURCE = "source"  # the file of the archive of programs that names their source folder
 WANTED = re.compile(r"^/usr/(include|lib|share/(cmake|eigen3|pkgconfig))/")
 PKG_CONFIG = """#!/bin/sh
 # The vendored pkg-config, which reads only the vendored files.
@@ -73,6 +81,7 @@ def tree_of(names):
     files["pkgconf/pkgconf"] = pkgconf
     for own_name, path in needed_libraries(pkgconf):
         files["pkgconf/" + own_name] = os.path.realpath(path)
+    files["bin/pkg-config"] = PKG_CONFIG.encode()
     return files
 
 
@@ -93,22 +102,20 @@ def add(files, libraries, path):
 
 
 def write_archive(files, archive):
-    """Writes the archive. The same files give the same bytes."""
+    """Writes {path under usr/: file, link target, or the bytes of a script}. The same files give the same bytes."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
     with open(archive, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as zipped:
         with tarfile.open(fileobj=zipped, mode="w") as tar:
             for at, source in sorted(files.items()):
                 entry = tarfile.TarInfo("usr/" + at)
-                if not os.path.isabs(source):
+                is_script = isinstance(source, bytes)
+                if not is_script and not os.path.isabs(source):
                     entry.type, entry.linkname = tarfile.SYMTYPE, source
                     tar.addfile(entry)
                     continue
-                data = pathlib.Path(source).read_bytes()
-                entry.size, entry.mode = len(data), 0o755 if os.access(source, os.X_OK) else 0o644
+                data = source if is_script else pathlib.Path(source).read_bytes()
+                entry.size, entry.mode = len(data), 0o755 if is_script or os.access(source, os.X_OK) else 0o644
                 tar.addfile(entry, io.BytesIO(data))
-            script = PKG_CONFIG.encode()
-            entry = tarfile.TarInfo("usr/bin/pkg-config")
-            entry.size, entry.mode = len(script), 0o755
-            tar.addfile(entry, io.BytesIO(script))
 
 
 def repository_bytes(root):
@@ -121,16 +128,45 @@ def repository_bytes(root):
 
 
 def pack(root, archive):
-    """Makes the archive; says what it took. Throws SystemExit where it would be too large."""
-    archive.parent.mkdir(parents=True, exist_ok=True)
+    """Packs the libraries. Throws SystemExit if the repository and the archives are too large together."""
     names = packages(root)
     files = tree_of(names)
     write_archive(files, archive)
-    own, packed = repository_bytes(root), archive.stat().st_size
-    print(f"vendor: {', '.join(names)}: {len(files)} files, {packed / 2**20:.1f} MiB in {archive}")
-    print(f"vendor: with the repository's {own / 2**20:.1f} MiB {(own + packed) / 2**20:.1f} MiB")
-    if own + packed > LARGEST_BYTES:
-        raise SystemExit(f"vendor: more than {LARGEST_BYTES >> 20} MiB")
+    print(f"vendor: {', '.join(names)}: {len(files)} files")
+    check_size(root, archive)
+
+
+def pack_programs(root, build_folder, archive):
+    """Packs the programs of a build folder. Throws SystemExit if one is missing, or as pack() does."""
+    names = [*PROGRAMS, *(str(path.relative_to(build_folder)) for path in build_folder.glob(QUEUE_PROBE))]
+    if missing := [name for name in names if not (build_folder / name).exists()]:
+        raise SystemExit(f"pack: {build_folder} has no {', '.join(missing)}; build them first")
+    with tempfile.TemporaryDirectory() as held:
+        files = {}
+        for name in names:
+            files[name] = os.path.join(held, os.path.basename(name))
+            output_of("strip", "-o", files[name], str(build_folder / name))
+            for own_name, path in needed_libraries(str(build_folder / name)):
+                if not OF_CUDA.match(own_name):
+                    files["lib/" + own_name] = os.path.realpath(path)
+        files[SOURCE] = source_of(build_folder).encode()
+        write_archive(files, archive)
+    print(f"pack: {', '.join(sorted(files))}")
+    check_size(root, archive)
+
+
+def source_of(build_folder):
+    """The source folder of a build folder."""
+    cache = (build_folder / "CMakeCache.txt").read_text(encoding="utf-8")
+    return re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", cache, re.MULTILINE).group(1)
+
+
+def check_size(root, archive):
+    packed = sum(path.stat().st_size for path in archive.parent.glob("*.tar.gz"))
+    both = repository_bytes(root) + packed
+    print(f"{archive}: {archive.stat().st_size / 2**20:.1f} MiB; repository and archives: {both / 2**20:.1f} MiB")
+    if both > LARGEST_BYTES:
+        raise SystemExit(f"more than {LARGEST_BYTES >> 20} MiB")
 
 
 def unpack(archive, prefix):
@@ -146,6 +182,20 @@ def unpack(archive, prefix):
             tar.extractall(prefix)
         mark.write_text(digest)
     return prefix / "usr"
+
+
+def unpack_programs(archive, folder, root):
+    """Unpacks the archive of programs. Returns their folder, which has another name if the archive has other contents, so
+    that earlier results count only for the same programs. Test programs read files of the source folder that they were
+    compiled from. If this machine has no such folder, its path becomes a link to `root`."""
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    programs = unpack(archive, folder / f"programs-{digest[:8]}")
+    source = pathlib.Path((programs / SOURCE).read_text(encoding="utf-8"))
+    if not os.path.lexists(source):
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.symlink_to(root)
+        print(f"{source} is now a link to {root}", flush=True)
+    return programs
 
 
 def include_folders(prefix):

@@ -29,13 +29,13 @@ uint32_t alignment_of(const void* data) {
 
 /// The properties of a product on which the choice of an algorithm depends.
 struct Key {
-  std::array<int64_t, 5> sizes;       // m, n, k, strides of a and b
+  std::array<int64_t, 6> sizes;       // m, n, k, strides of a, b and d
   std::array<int, 8> kind;            // types, transposes, write, bias, epilogue, sums of b
   std::array<uint32_t, 5> alignment;  // a, b, d, bias or sums of b, before
   auto operator<=>(const Key&) const = default;
 
   explicit Key(const MatrixProduct& p)
-      : sizes{p.m, p.n, p.k, p.a.stride, p.b.stride},
+      : sizes{p.m, p.n, p.k, p.a.stride, p.b.stride, p.d_stride},
         kind{static_cast<int>(p.dtype),
              static_cast<int>(p.d_dtype),
              p.a.transposed,
@@ -158,7 +158,7 @@ class CublasProducts final : public MatrixProducts {
     Plan plan{make_operation(),
               make_layout(p.dtype, p.m, p.k, p.a),
               make_layout(p.dtype, p.k, p.n, p.b),
-              make_layout(p.d_dtype, p.m, p.n, {p.d, p.m, false}),
+              make_layout(p.d_dtype, p.m, p.n, {p.d, p.d_stride, false}),
               {}};
     const auto transpose = [](const ColumnMajor& x) {
       return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;

@@ -20,6 +20,10 @@ namespace ebb::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
 
+/// Exponents are clamped to this, because e^88 is finite. It exceeds 2^126, so that __fdividef() of
+/// a finite number by it is 0.
+inline constexpr float kLargestExponent = 88.0f;
+
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(BF16 x) { return x; }
 /// Exact, subnormals included: their value is an integer times 2^-24.

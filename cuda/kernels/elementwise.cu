@@ -13,10 +13,12 @@ constexpr float kGeluB = 0.044715f;
 /// e^-2u
 __device__ __forceinline__ float gelu_exponential(float x, float x_squared) {
   const float minus_2u = x * fmaf(x_squared, -2.0f * kGeluA * kGeluB, -2.0f * kGeluA);
-  return expf(fminf(minus_2u, 88.0f));
+  return expf(fminf(minus_2u, kLargestExponent));
 }
 
-__device__ __forceinline__ float gelu(float x) { return x / (1.0f + gelu_exponential(x, x * x)); }
+__device__ __forceinline__ float gelu(float x) {
+  return __fdividef(x, 1.0f + gelu_exponential(x, x * x));
+}
 
 /// For large |x| the slope is 0 or 1, and the square of x would overflow, so x is clamped. NaN
 /// stays NaN.
@@ -24,7 +26,7 @@ __device__ __forceinline__ float gelu_slope(float any_x) {
   const float x = any_x > 16.0f ? 16.0f : (any_x < -16.0f ? -16.0f : any_x);
   const float x_squared = x * x;
   const float exponential = gelu_exponential(x, x_squared);
-  const float gate = 1.0f / (1.0f + exponential);
+  const float gate = __fdividef(1.0f, 1.0f + exponential);
   const float two_u_slope = fmaf(x_squared, 6.0f * kGeluA * kGeluB, 2.0f * kGeluA);
   return fmaf(x * two_u_slope, exponential * gate * gate, gate);
 }
@@ -39,7 +41,7 @@ struct NormalTail {
 
 /// REQUIRES: |x| <= 14, or NaN, for which the results are NaN.
 __device__ __forceinline__ NormalTail normal_tail(float x) {
-  const float a = fabsf(x), z = (a - 3.0f) / (a + 3.0f);
+  const float a = fabsf(x), z = __fdividef(a - 3.0f, a + 3.0f);
   float f = 0x1.c57beap-14f;
   f = fmaf(f, z, 0x1.e60202p-13f);
   f = fmaf(f, z, -0x1.646e12p-11f);
@@ -75,48 +77,38 @@ __device__ __forceinline__ float exact_gelu_slope(float any_x) {
   return fmaf(x * tail.exponential, kDensity, phi);
 }
 
-__device__ __forceinline__ float activated(float x, Activation activation) {
-  if (activation == Activation::Relu) return x < 0.0f ? 0.0f : x;
-  return activation == Activation::Gelu ? exact_gelu(x) : gelu(x);
-}
-__device__ __forceinline__ float activation_gradient(float x, float d, Activation activation) {
-  if (activation == Activation::Relu) return x > 0.0f ? d : 0.0f;
-  return d * (activation == Activation::Gelu ? exact_gelu_slope(x) : gelu_slope(x));
-}
-
-template <class T>
+template <Activation kActivation>
 struct Activate {
-  T* y;
-  const T* x;
-  Activation activation;
-
-  __device__ float value(int64_t i) const { return activated(to_float(x[i]), activation); }
-  __device__ void store(int64_t i, float value) const { y[i] = T(value); }
-};
-
-template <class T>
-struct ActivateBackward {
-  T* dx;
-  const T* dy;
-  const T* x;
-  Activation activation;
-  Write write;
-
-  __device__ float value(int64_t i) const {
-    const float d = activation_gradient(to_float(x[i]), to_float(dy[i]), activation);
-    return write == Write::Add ? to_float(dx[i]) + d : d;
+  __device__ float operator()(float x) const {
+    if constexpr (kActivation == Activation::Relu) return x < 0.0f ? 0.0f : x;
+    return kActivation == Activation::Gelu ? exact_gelu(x) : gelu(x);
   }
-  __device__ void store(int64_t i, float value) const { dx[i] = T(value); }
+};
+template <Activation kActivation>
+struct ActivateBackward {
+  __device__ float operator()(float x, float d) const {
+    if constexpr (kActivation == Activation::Relu) return x > 0.0f ? d : 0.0f;
+    return d * (kActivation == Activation::Gelu ? exact_gelu_slope(x) : gelu_slope(x));
+  }
+};
+template <Activation kActivation>
+struct AddActivateBackward {
+  __device__ float operator()(float x, float d, float before) const {
+    return before + ActivateBackward<kActivation>()(x, d);
+  }
 };
 
-template <class TY, class TB>
-struct AddElements {
-  TY* y;
-  const TY* a;
-  const TB* b;
+/// Calls f with the activation as a constant.
+template <class F>
+void with_activation(Activation activation, const F& f) {
+  using enum Activation;
+  if (activation == Relu) return f(std::integral_constant<Activation, Relu>{});
+  if (activation == Gelu) return f(std::integral_constant<Activation, Gelu>{});
+  f(std::integral_constant<Activation, GeluTanh>{});
+}
 
-  __device__ float value(int64_t i) const { return to_float(a[i]) + to_float(b[i]); }
-  __device__ void store(int64_t i, float value) const { y[i] = TY(value); }
+struct AddElements {
+  __device__ float operator()(float a, float b) const { return a + b; }
 };
 
 template <class T>
@@ -160,18 +152,28 @@ void ApplyDropout::run(const GpuLaunch& gpu) const {
 
 void ActivationForward::run(const GpuLaunch& gpu) const {
   with_float_type(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    launch_for_each("activation_forward", gpu.stream, Activate<T>{y.as<T>(), x.as<T>(), activation},
-                    x.num_elements());
+    with_activation(activation, [&](auto kind) {
+      using T = decltype(zero);
+      launch_map("activation_forward", gpu.stream, Activate<kind()>{}, x.num_elements(), y.as<T>(),
+                 x.as<T>());
+    });
   });
 }
 
 void ActivationBackward::run(const GpuLaunch& gpu) const {
   with_float_type(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    launch_for_each("activation_backward", gpu.stream,
-                    ActivateBackward<T>{dx.as<T>(), dy.as<T>(), x.as<T>(), activation, write},
-                    x.num_elements());
+    with_activation(activation, [&](auto kind) {
+      using T = decltype(zero);
+      const char* const name = "activation_backward";
+      const int64_t n = x.num_elements();
+      if (write == Write::Add) {
+        launch_map(name, gpu.stream, AddActivateBackward<kind()>{}, n, dx.as<T>(), x.as<T>(),
+                   dy.as<T>(), dx.as<T>());
+      } else {
+        launch_map(name, gpu.stream, ActivateBackward<kind()>{}, n, dx.as<T>(), x.as<T>(),
+                   dy.as<T>());
+      }
+    });
   });
 }
 
@@ -180,8 +182,8 @@ void Add::run(const GpuLaunch& gpu) const {
     with_float_type(b.dtype, [&](auto b_zero) {
       using TY = decltype(y_zero);
       using TB = decltype(b_zero);
-      launch_for_each("add", gpu.stream, AddElements<TY, TB>{y.as<TY>(), a.as<TY>(), b.as<TB>()},
-                      y.num_elements());
+      launch_map("add", gpu.stream, AddElements{}, y.num_elements(), y.as<TY>(), a.as<TY>(),
+                 b.as<TB>());
     });
   });
 }

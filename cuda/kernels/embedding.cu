@@ -2,13 +2,17 @@
 
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/gpu_launch.h"
+#include "cuda/kernels/sort_indices.h"
+#include "cuda/kernels/wide.h"
 
 namespace ebb::cuda {
 namespace {
 
 constexpr int kRowWarps = 4;
-constexpr int kColumnsALane = 8;  // a warp sums 256 columns of one row of the table
-constexpr int kIndicesALane = 4;  // read at once in the search for a row's indices
+constexpr int kColumnsALane = 8;  // a warp sums a slice of 256 columns
+constexpr int kPart = kWarp;      // rows of dy
+constexpr int kBatch = 4;         // rows that a lane reads concurrently
+static_assert(kPart % kBatch == 0);
 
 __global__ void find_bad_index(const int32_t* indices, int64_t n, int64_t limit, int64_t ignored,
                                DataError::Kind kind, DataError* error) {
@@ -50,57 +54,108 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
   }
 }
 
-/// Columns [first, ...) of the gradient of one row of the table. Each lane has every 32nd column.
+/// The arguments of the kernels that sum the gradient of a table.
 template <class T>
-struct RowSum {
-  float sums[kColumnsALane];
+struct TableGradient {
+  SortedRows sorted;
   const T* dy;
-  int64_t num_columns, first;
+  float* parts;  // (ceil(n / kPart), num_columns)
+  float* dtable;
+  int64_t num_columns, slices;
+  Write write;
+};
 
-  __device__ void add(int64_t row) {
+/// Sums of kColumnsALane neighbouring columns of one lane.
+template <bool kIsWide>
+struct ColumnSums {
+  Group<float, kColumnsALane> sums = {};
+  const int64_t column, num_columns;
+
+  __device__ ColumnSums(int64_t slice, int64_t columns)
+      : column((slice * kWarp + lane_index()) * kColumnsALane), num_columns(columns) {}
+
+  /// Adds `count` rows of an array in order; `row_of(i)` is their number. The reads of a batch run
+  /// concurrently.
+  template <class T, class RowOf>
+  __device__ void add(const T* from, int64_t count, const RowOf& row_of) {
+    for (int64_t i = 0; i < count; i += kBatch) {
+      Group<T, kColumnsALane> batch[kBatch];
 #pragma unroll
-    for (int j = 0; j < kColumnsALane; ++j) {
-      const int64_t column = first + j * kWarp;
-      if (column < num_columns) sums[j] += to_float(dy[row * num_columns + column]);
+      for (int j = 0; j < kBatch; ++j) {
+        batch[j] = {};
+        const int64_t row = row_of(i + j);
+        if (i + j >= count) continue;
+        batch[j] =
+            load_group<kIsWide, kColumnsALane>(from + row * num_columns, column, num_columns);
+      }
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+#pragma unroll
+        for (int k = 0; k < kColumnsALane; ++k) sums.of[k] += to_float(batch[j].of[k]);
+      }
     }
+  }
+  /// Adds the rows of dy at places [begin, end) of the sorted rows. REQUIRES: at most kPart places.
+  template <class T>
+  __device__ void add_part(const TableGradient<T>& f, int64_t begin, int64_t end) {
+    const int64_t place = begin + lane_index();
+    const int row = place < end ? f.sorted.rows[place] : 0;
+    add(f.dy, end - begin,
+        [&](int64_t i) { return __shfl_sync(kAllLanes, row, static_cast<int>(i)); });
   }
 };
 
-/// A warp owns one row of the table. It reads all indices and adds the gradients of its row in
-/// their order. So nothing is sorted or counted first, and each sum has one owner and a fixed
-/// order.
-template <class T>
-__global__ void __launch_bounds__(kRowWarps* kWarp)
-    sum_rows(const int32_t* indices, int64_t num_indices, const T* dy, float* dtable,
-             int64_t table_rows, int64_t num_columns, int64_t warps_a_row, Write write) {
+/// The rows of dy with one index are summed in parts of kPart rows. The part that begins at place p
+/// of the sorted rows has the slot p / kPart, except for the first part of each index, which has no
+/// slot. So each slot has at most one part. One warp sums a slice of a slot.
+template <bool kIsWide, class T>
+__global__ void __launch_bounds__(kRowWarps* kWarp) sum_later_parts(TableGradient<T> f) {
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_index();
-  const int64_t table_row = warp / warps_a_row;
-  if (table_row >= table_rows) return;
-  const int64_t first = warp % warps_a_row * (kColumnsALane * kWarp) + lane_index();
-  RowSum<T> sum{{}, dy, num_columns, first};
-  bool any = false;
-  for (int64_t base = 0; base < num_indices; base += kIndicesALane * kWarp) {
-    bool mine[kIndicesALane];
+  const int64_t slot = warp / f.slices, first = slot * kPart;
+  if (first >= f.sorted.n) return;
+  const int64_t index = f.sorted.indices[first];
+  if (index >= f.sorted.num_indices) return;
+  const int64_t all = f.sorted.begins[index], end = f.sorted.begins[index + 1];
+  const int64_t begin = all + ceil_div(first - all, kPart) * kPart;
+  if (begin == all || begin >= end) return;
+  ColumnSums<kIsWide> sum(warp % f.slices, f.num_columns);
+  sum.add_part(f, begin, begin + kPart < end ? begin + kPart : end);
+  store_group<kIsWide>(f.parts + slot * f.num_columns, sum.column, f.num_columns, sum.sums);
+}
+
+/// One warp sums a slice of one row of the table: the first part of its rows, then the other parts.
+template <bool kIsWide, class T>
+__global__ void __launch_bounds__(kRowWarps* kWarp) sum_parts(TableGradient<T> f) {
+  const int64_t warp = static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_index();
+  const int64_t index = warp / f.slices;
+  if (index >= f.sorted.num_indices) return;
+  const int64_t begin = f.sorted.begins[index], end = f.sorted.begins[index + 1];
+  if (begin == end && f.write == Write::Add) return;
+  ColumnSums<kIsWide> sum(warp % f.slices, f.num_columns);
+  sum.add_part(f, begin, begin + kPart < end ? begin + kPart : end);
+  const int64_t first_slot = begin / kPart + 1;
+  sum.add(f.parts, ceil_div(end - begin, kPart) - 1, [&](int64_t i) { return first_slot + i; });
+  float* const to = f.dtable + index * f.num_columns;
+  if (f.write == Write::Add) {
+    const auto old = load_group<kIsWide, kColumnsALane>(to, sum.column, f.num_columns);
 #pragma unroll
-    for (int j = 0; j < kIndicesALane; ++j) {
-      const int64_t i = base + j * kWarp + lane_index();
-      mine[j] = i < num_indices && indices[i] == table_row;
-    }
-#pragma unroll
-    for (int j = 0; j < kIndicesALane; ++j) {
-      unsigned found = __ballot_sync(kAllLanes, mine[j]);
-      any = any || found != 0;
-      for (; found != 0; found &= found - 1) sum.add(base + j * kWarp + __ffs(found) - 1);
-    }
+    for (int k = 0; k < kColumnsALane; ++k) sum.sums.of[k] = old.of[k] + sum.sums.of[k];
   }
-  if (!any && write == Write::Add) return;
-#pragma unroll
-  for (int j = 0; j < kColumnsALane; ++j) {
-    const int64_t column = first + j * kWarp;
-    if (column >= num_columns) continue;
-    float& to = dtable[table_row * num_columns + column];
-    to = write == Write::Add ? to + sum.sums[j] : sum.sums[j];
-  }
+  store_group<kIsWide>(to, sum.column, f.num_columns, sum.sums);
+}
+
+template <bool kIsWide, class T>
+void sum_gradient(cudaStream_t stream, const TableGradient<T>& f) {
+  const auto blocks = [&](int64_t rows) { return blocks_for(rows * f.slices, kRowWarps); };
+  launch("embedding_backward", stream, blocks(ceil_div(f.sorted.n, kPart)), kRowWarps * kWarp, 0,
+         sum_later_parts<kIsWide, T>, f);
+  launch("embedding_backward", stream, blocks(f.sorted.num_indices), kRowWarps * kWarp, 0,
+         sum_parts<kIsWide, T>, f);
+}
+
+/// The workspace begins with the parts, which are aligned for wide accesses.
+int64_t num_part_floats(const EmbeddingBackward& f) {
+  return ceil_div(f.dy.rows(), kPart) * f.dy.columns();
 }
 
 }  // namespace
@@ -130,14 +185,29 @@ void EmbeddingForward::run(const GpuLaunch& gpu) const {
   });
 }
 
+size_t EmbeddingBackward::workspace_bytes(const GpuLaunch&) const {
+  return static_cast<size_t>(num_part_floats(*this)) * sizeof(float) +
+         static_cast<size_t>(sort_rows_scratch(dy.rows(), dtable.rows())) * sizeof(int32_t);
+}
+
 void EmbeddingBackward::run(const GpuLaunch& gpu) const {
   check_indices(gpu, indices, dtable.rows(), 0, DataError::Token);
+  auto* const parts = gpu.scratch<float>(workspace_bytes(gpu));
+  auto* const scratch = reinterpret_cast<int32_t*>(parts + num_part_floats(*this));
+  const SortedRows sorted =
+      sort_rows(gpu.stream, indices.as<int32_t>(), indices.num_elements(), dtable.rows(), scratch);
+  const bool is_wide = dy.columns() % kColumnsALane == 0 && is_aligned(dy.data, 16) &&
+                       is_aligned(dtable.data, 16) && is_aligned(parts, 16);
   with_float_type(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const int64_t warps_a_row = ceil_div(dy.columns(), kColumnsALane * kWarp);
-    launch("embedding_backward", gpu.stream, blocks_for(dtable.rows() * warps_a_row, kRowWarps),
-           kRowWarps * kWarp, 0, sum_rows<T>, indices.as<int32_t>(), indices.num_elements(),
-           dy.as<T>(), dtable.as<float>(), dtable.rows(), dtable.columns(), warps_a_row, write);
+    const TableGradient<T> f{sorted,
+                             dy.as<T>(),
+                             parts,
+                             dtable.as<float>(),
+                             dtable.columns(),
+                             ceil_div(dtable.columns(), kColumnsALane * kWarp),
+                             write};
+    is_wide ? sum_gradient<true>(gpu.stream, f) : sum_gradient<false>(gpu.stream, f);
   });
 }
 

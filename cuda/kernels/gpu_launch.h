@@ -46,8 +46,8 @@ inline constexpr int64_t kLargestHead = 256;
 /// elementwise.cu.
 cudaError_t find_code();
 
-/// sums (C) fp32 = or += column sums of x (N, C). `partials`: column_sums_floats(x). Defined in
-/// norm.cu.
+/// sums (C) fp32 = or += sums of the first C columns of x. `partials`: column_sums_floats(x).
+/// Defined in norm.cu.
 void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write write,
                  float* partials);
 size_t column_sums_floats(const Tensor& x);

@@ -4,8 +4,8 @@
 namespace ebb::cuda {
 namespace {
 
-constexpr int kLanes = 64;  // of the fixed tree of a piece
-constexpr int kAtOnce = 8;  // elements that a thread reads before it adds the first
+constexpr int kLanes = 64;   // of the fixed tree of a piece
+constexpr int kAtOnce = 64;  // elements that a thread reads while it adds as many
 
 template <class T>
 struct Finish {
@@ -39,29 +39,49 @@ struct Rounded {
   }
 };
 
-/// Each block sums one piece. Thread l computes partial sum l of the squares of elements l, l + 64,
-/// ... in fp64. In fp64 a product of two fp32 is exact, so a fused multiply-add gives the same sum.
-template <class Source>
-__global__ void __launch_bounds__(kLanes) sum_squares(Source source, int64_t n, double* partials) {
-  double* upper = shared_memory<double>();
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kPieceElements;
-  const int64_t end = first + kPieceElements < n ? first + kPieceElements : n;
+/// Sums the squares of elements first, first + 64, ... before `end`, in fp64, in this order. In
+/// fp64 a product of two fp32 is exact, so a fused multiply-add gives the same sum. There are few
+/// threads, so each has many loads in flight: it loads the next elements before it adds the last
+/// ones. kIsWhole: there are as many elements as in a whole piece.
+template <bool kIsWhole, class Source>
+__device__ __forceinline__ double sum_of_lane(const Source& source, int64_t first, int64_t end) {
+  constexpr int64_t kStep = kAtOnce * kLanes;
+  static_assert(kPieceElements % kStep == 0);
   double sum = 0.0;
-  for (int64_t base = first + threadIdx.x; base < end; base += kAtOnce * kLanes) {
+  float next[kAtOnce];
+  const auto load_next = [&](int64_t base) {
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t i = base + j * kLanes;
+      next[j] = kIsWhole || i < end ? source.value(i) : 0.0f;
+    }
+  };
+  if (kIsWhole || first < end) load_next(first);
+  for (int64_t base = first; base < end; base += kStep) {
     float values[kAtOnce];
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int64_t i = base + j * kLanes;
-      values[j] = i < end ? source.value(i) : 0.0f;
-    }
+    for (int j = 0; j < kAtOnce; ++j) values[j] = next[j];
+    if (base + kStep < end) load_next(base + kStep);
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
       const int64_t i = base + j * kLanes;
-      if (i >= end) continue;
+      if (!kIsWhole && i >= end) continue;
       const double v = static_cast<double>(source.store(i, values[j]));
       sum += v * v;
     }
   }
+  return sum;
+}
+
+/// Each block sums one piece. Thread l computes partial sum l: that of elements l, l + 64, ...
+template <class Source>
+__global__ void __launch_bounds__(kLanes) sum_squares(Source source, int64_t n, double* partials) {
+  double* upper = shared_memory<double>();
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kPieceElements;
+  const int64_t first = begin + threadIdx.x;
+  double sum = begin + kPieceElements <= n
+                   ? sum_of_lane<true>(source, first, begin + kPieceElements)
+                   : sum_of_lane<false>(source, first, n);
   if (threadIdx.x >= kWarp) upper[threadIdx.x - kWarp] = sum;
   __syncthreads();
   if (threadIdx.x >= kWarp) return;

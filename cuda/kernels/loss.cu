@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <limits>
 
 #include "cuda/kernels/elementwise.h"
@@ -7,9 +8,10 @@
 namespace ebb::cuda {
 namespace {
 
-constexpr int kWarps = 4;
+constexpr int kWarps = 16;
 constexpr int kThreads = kWarps * kWarp;  // a block computes one row
 constexpr int64_t kSumLanes = 64;
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 /// Statistics of the logits of one row: see CrossEntropyStatistics.
 struct RowStatistics {
@@ -18,22 +20,71 @@ struct RowStatistics {
 
 struct Slice {
   int64_t first, width, num_classes;
+  int64_t stride;   // of rows
+  bool in_groups;   // each row is a whole number of groups, so shapes say which thread adds what
+  bool is_aligned;  // a group is one access to memory
   __device__ bool has(int32_t target) const { return target >= first && target < first + width; }
 };
 
-template <class T>
-__device__ float row_max(const T* x, int64_t n, float* scratch) {
-  float top = -std::numeric_limits<float>::infinity();
-  for (int64_t i = threadIdx.x; i < n; i += kThreads) top = fmaxf(top, to_float(x[i]));
-  return max_of_block<kWarps>(top, scratch);
+constexpr int kGroupBytes = 16;
+
+/// Neighbouring elements of a row.
+template <class T, int kCount>
+struct alignas(kCount * sizeof(T)) Group {
+  T values[kCount];
+
+  __device__ static Group load(const T* x, bool is_aligned) {
+    if (is_aligned) return *reinterpret_cast<const Group*>(x);
+    Group group;
+    for (int j = 0; j < kCount; ++j) group.values[j] = x[j];
+    return group;
+  }
+  __device__ void store(T* x, bool is_aligned) const {
+    if (is_aligned) {
+      *reinterpret_cast<Group*>(x) = *this;
+    } else {
+      for (int j = 0; j < kCount; ++j) x[j] = values[j];
+    }
+  }
+};
+
+/// Calls f(i, group) for the groups of kCount elements from element `begin` to `end` that belong to
+/// this thread.
+template <int kCount, class T, class F>
+__device__ void for_each_group(const T* x, int64_t begin, int64_t end, bool is_aligned,
+                               const F& f) {
+  for (int64_t i = begin + threadIdx.x * kCount; i < end; i += kThreads * kCount) {
+    f(i, Group<T, kCount>::load(x + i, is_aligned));
+  }
 }
 
-template <class T>
-__device__ float sum_of_exp(const T* x, int64_t n, float top, float* scratch) {
-  float sum = 0.0f;
-  for (int64_t i = threadIdx.x; i < n; i += kThreads) sum += expf(to_float(x[i]) - top);
-  return sum_of_block<kWarps>(sum, scratch);
+/// Calls f for groups that cover a row.
+template <class T, class F>
+__device__ void for_each_group(const T* x, const Slice& slice, const F& f) {
+  constexpr int kCount = kGroupBytes / sizeof(T);
+  const int64_t end = slice.in_groups ? slice.width / kCount * kCount : 0;
+  for_each_group<kCount>(x, 0, end, slice.is_aligned, f);
+  for_each_group<1>(x, end, slice.width, true, f);
 }
+
+/// The greatest element, and the sum of e^(element - greatest), of the elements of one thread.
+struct Partial {
+  float top = kMinusInfinity, sum = 0.0f;
+
+  template <class T, int kCount>
+  __device__ void add(const Group<T, kCount>& group) {
+    float values[kCount], greatest = top;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      values[j] = to_float(group.values[j]);
+      greatest = fmaxf(greatest, values[j]);
+    }
+    if (greatest > top) sum *= expf(top - greatest);
+    top = greatest;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) sum += expf(values[j] - top);
+  }
+};
 
 __device__ float loss_of(const RowStatistics& s) {
   const double shifted = static_cast<double>(s.at_target) - static_cast<double>(s.top);
@@ -45,11 +96,15 @@ template <class T>
 __device__ void write_gradient(T* x, const Slice& slice, const RowStatistics& s, int32_t target,
                                float scale) {
   const float factor = scale / s.sum;
-  for (int64_t i = threadIdx.x; i < slice.width; i += kThreads) {
-    float value = expf(to_float(x[i]) - s.top) * factor;
-    if (slice.first + i == target) value = (expf(s.at_target - s.top) / s.sum - 1.0f) * scale;
-    x[i] = T(value);
-  }
+  const float at_target = (expf(s.at_target - s.top) / s.sum - 1.0f) * scale;
+  for_each_group(x, slice, [&]<int kCount>(int64_t i, Group<T, kCount> group) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float value = expf(to_float(group.values[j]) - s.top) * factor;
+      group.values[j] = T(slice.first + i + j == target ? at_target : value);
+    }
+    group.store(x + i, slice.is_aligned);
+  });
 }
 
 template <class T>
@@ -62,18 +117,19 @@ __device__ void write_zeros(T* x, int64_t n) {
 template <class T>
 __device__ RowStatistics statistics_of(const T* x, const Slice& slice, const RowStatistics& before,
                                        int32_t target, float* scratch) {
+  Partial partial;
+  for_each_group(x, slice, [&](int64_t, const auto& group) { partial.add(group); });
   RowStatistics s = before;
-  s.top = fmaxf(row_max(x, slice.width, scratch), before.top);
-  s.sum = sum_of_exp(x, slice.width, s.top, scratch);
+  s.top = fmaxf(max_of_block<kWarps>(partial.top, scratch), before.top);
+  // A thread without elements has a sum of 0 and must not compute infinity - infinity.
+  const float own = partial.sum != 0.0f ? partial.sum * expf(partial.top - s.top) : 0.0f;
+  s.sum = sum_of_block<kWarps>(own, scratch);
   if (slice.first > 0) s.sum += before.sum * expf(before.top - s.top);
   if (slice.has(target)) s.at_target = to_float(x[target - slice.first]);
   return s;
 }
 
-__device__ RowStatistics nothing_known() {
-  constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-  return {kMinusInfinity, 0.0f, kMinusInfinity};
-}
+__device__ RowStatistics nothing_known() { return {kMinusInfinity, 0.0f, kMinusInfinity}; }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -81,7 +137,7 @@ __global__ void __launch_bounds__(kThreads)
                        bool with_gradient, float scale) {
   float* scratch = shared_memory<float>();
   const int64_t row = blockIdx.x;
-  T* x = logits + row * slice.width;
+  T* x = logits + row * slice.stride;
   const int32_t target = targets[row];
   if (target == kIgnoredLabel) {
     if (threadIdx.x == 0) losses[row] = 0.0f;
@@ -107,7 +163,8 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const RowStatistics before = slice.first == 0 ? nothing_known() : statistics[row];
-  const RowStatistics s = statistics_of(logits + row * slice.width, slice, before, target, scratch);
+  const RowStatistics s =
+      statistics_of(logits + row * slice.stride, slice, before, target, scratch);
   __syncthreads();  // every thread has read the earlier statistics
   if (threadIdx.x != 0) return;
   statistics[row] = s;
@@ -119,7 +176,7 @@ __global__ void __launch_bounds__(kThreads)
     slice_gradient(const RowStatistics* statistics, T* logits, const int32_t* targets, Slice slice,
                    float scale) {
   const int64_t row = blockIdx.x;
-  T* x = logits + row * slice.width;
+  T* x = logits + row * slice.stride;
   if (targets[row] == kIgnoredLabel) return write_zeros(x, slice.width);
   write_gradient(x, slice, statistics[row], targets[row], scale);
 }
@@ -142,6 +199,16 @@ RowStatistics* rows_of(const Tensor& statistics) {
   return reinterpret_cast<RowStatistics*>(statistics.as<float>());
 }
 
+Slice slice_of(const Tensor& logits, int64_t first, int64_t width, int64_t num_classes) {
+  const auto row_bytes = static_cast<size_t>(logits.columns()) * size_of(logits.dtype);
+  return {.first = first,
+          .width = width,
+          .num_classes = num_classes,
+          .stride = logits.columns(),
+          .in_groups = row_bytes % kGroupBytes == 0,
+          .is_aligned = reinterpret_cast<uintptr_t>(logits.data) % kGroupBytes == 0};
+}
+
 }  // namespace
 }  // namespace ebb::cuda
 
@@ -150,10 +217,10 @@ namespace ebb {
 using namespace cuda;
 
 void CrossEntropy::run(const GpuLaunch& gpu) const {
-  check_indices(gpu, targets, logits.columns(), kIgnoredLabel, DataError::Target);
+  check_indices(gpu, targets, width(), kIgnoredLabel, DataError::Target);
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Slice all{0, logits.columns(), logits.columns()};
+    const Slice all = slice_of(logits, 0, width(), width());
     launch("cross_entropy", gpu.stream, blocks_for(logits.rows(), 1), kThreads,
            kWarps * sizeof(float), cross_entropy_rows<T>, losses.as<float>(), logits.as<T>(),
            targets.as<int32_t>(), all, gradient_scale.has_value(), gradient_scale.value_or(0.0f));
@@ -164,7 +231,7 @@ void CrossEntropyStatistics::run(const GpuLaunch& gpu) const {
   check_indices(gpu, targets, slice.num_classes, kIgnoredLabel, DataError::Target);
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Slice part{slice.first, logits.columns(), slice.num_classes};
+    const Slice part = slice_of(logits, slice.first, width(), slice.num_classes);
     launch("cross_entropy_statistics", gpu.stream, blocks_for(logits.rows(), 1), kThreads,
            kWarps * sizeof(float), add_statistics<T>, losses.as<float>(), rows_of(statistics),
            logits.as<T>(), targets.as<int32_t>(), part);
@@ -175,7 +242,7 @@ void CrossEntropyGradient::run(const GpuLaunch& gpu) const {
   check_indices(gpu, targets, slice.num_classes, kIgnoredLabel, DataError::Target);
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Slice part{slice.first, logits.columns(), slice.num_classes};
+    const Slice part = slice_of(logits, slice.first, width(), slice.num_classes);
     launch("cross_entropy_gradient", gpu.stream, blocks_for(logits.rows(), 1), kThreads, 0,
            slice_gradient<T>, rows_of(statistics), logits.as<T>(), targets.as<int32_t>(), part,
            gradient_scale);

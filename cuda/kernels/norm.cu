@@ -1,24 +1,17 @@
 #include "cuda/kernels/gpu_launch.h"
+#include "cuda/kernels/norm_rows.h"
 #include "cuda/kernels/row_blocks.h"
 
 namespace ebb::cuda {
 namespace {
 
-constexpr int kRowWarps = 4;  // a warp computes one row
+// The kernels of rows that are too wide for norm_rows.h: a warp computes one row.
+constexpr int kRowWarps = 4;
 constexpr int kColumnThreads = 128;
 
 template <class T>
-struct Rows {
-  int64_t num_rows, num_columns;
-  const T* x;
-  const T* w;
-  float* mean;
-  float* rstd;
-};
-
-template <class T>
 __global__ void __launch_bounds__(kRowWarps* kWarp)
-    normalize(Rows<T> f, T* y, const T* b, float epsilon) {
+    normalize(NormRows<T> f, T* y, const T* b, float epsilon) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_index();
   if (row >= f.num_rows) return;
   const int64_t n = f.num_columns;
@@ -46,7 +39,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
 /// dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w.
 template <class T>
 __global__ void __launch_bounds__(kRowWarps* kWarp)
-    normalize_backward(Rows<T> f, T* dx, const T* dy, Write write) {
+    normalize_backward(NormRows<T> f, T* dx, const T* dy, Write write) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_index();
   if (row >= f.num_rows) return;
   const int64_t n = f.num_columns;
@@ -69,11 +62,10 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
   }
 }
 
-/// Sums of dy over a block of rows; if there are statistics, also the sums of dy xhat, which are
-/// stored first. One thread sums one column.
+/// Sums of dy xhat and of dy over a block of rows. One thread sums one column.
 template <class T>
 __global__ void __launch_bounds__(kColumnThreads)
-    sum_row_block(Rows<T> f, const T* dy, float* partials) {
+    sum_row_block(NormRows<T> f, const T* dy, float* partials) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x;
   const int64_t n = f.num_columns, height = rows_a_block(f.num_rows);
   if (column >= n) return;
@@ -83,22 +75,52 @@ __global__ void __launch_bounds__(kColumnThreads)
   for (int64_t row = first; row < last; ++row) {
     const float d = to_float(dy[row * n + column]);
     sum += d;
-    if (f.x == nullptr) continue;
     normal_sum = fmaf(d, (to_float(f.x[row * n + column]) - f.mean[row]) * f.rstd[row], normal_sum);
   }
-  if (f.x == nullptr) {
-    partials[blockIdx.y * n + column] = sum;
-  } else {
-    partials[2 * blockIdx.y * n + column] = normal_sum;
-    partials[(2 * blockIdx.y + 1) * n + column] = sum;
-  }
+  partials[2 * blockIdx.y * n + column] = normal_sum;
+  partials[(2 * blockIdx.y + 1) * n + column] = sum;
 }
 
 template <class T>
-void launch_row_blocks(cudaStream_t stream, const Rows<T>& rows, const T* dy, float* partials) {
+void launch_row_blocks(cudaStream_t stream, const NormRows<T>& rows, const T* dy, float* partials) {
   dim3 grid = blocks_for(rows.num_columns, kColumnThreads);
   grid.y = static_cast<unsigned>(num_row_blocks(rows.num_rows));
   launch("sum_row_block", stream, grid, kColumnThreads, 0, sum_row_block<T>, rows, dy, partials);
+}
+
+constexpr int kColumnWarps = 8;  // of a block that sums columns
+
+/// Sums over a block of rows. A lane has neighbouring columns, of which each warp sums every eighth
+/// row. Then the sums of the warps are added in order.
+template <bool kIsWide, class T>
+__global__ void __launch_bounds__(kColumnWarps* kWarp)
+    sum_columns(const T* x, int64_t num_rows, int64_t num_columns, float* partials) {
+  constexpr int kCount = kWide<T>;
+  static_assert(kCount <= kColumnWarps);
+  float* const sums = shared_memory<float>();  // (warps, columns of a lane, lanes)
+  const int64_t n = num_columns, height = rows_a_block(num_rows);
+  const int64_t first = blockIdx.y * height;
+  const int64_t last = first + height < num_rows ? first + height : num_rows;
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarp + lane_index()) * kCount;
+  float sum[kCount] = {};
+#pragma unroll 4
+  for (int64_t row = first + warp_index(); row < last; row += kColumnWarps) {
+    const Group<T, kCount> group = load_group<kIsWide, kCount>(x + row * n, column, n);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sum[i] += to_float(group.of[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    sums[(warp_index() * kCount + i) * kWarp + lane_index()] = sum[i];
+  }
+  __syncthreads();
+  const int mine = warp_index();  // of the lane's columns
+  if (mine >= kCount || column + mine >= n) return;
+  float total = 0.0f;
+  for (int warp = 0; warp < kColumnWarps; ++warp) {
+    total += sums[(warp * kCount + mine) * kWarp + lane_index()];
+  }
+  partials[blockIdx.y * n + column + mine] = total;
 }
 
 }  // namespace
@@ -111,11 +133,18 @@ void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write
                  float* partials) {
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Rows<T> rows{x.rows(), x.columns(), nullptr, nullptr, nullptr, nullptr};
-    launch_row_blocks(stream, rows, static_cast<const T*>(x.as<T>()), partials);
-    const BlockSums add_up{sums.as<float>(), partials, num_row_blocks(x.rows()), x.columns(),
-                           write};
-    launch_for_each("column_sums", stream, add_up, x.columns());
+    const T* const from = x.as<T>();
+    dim3 grid = blocks_for(x.columns(), kWarp * kWide<T>);
+    grid.y = static_cast<unsigned>(num_row_blocks(x.rows()));
+    const bool is_wide = x.columns() % kWide<T> == 0 && is_aligned(from, 16);
+    launch("column_sums", stream, grid, kColumnWarps * kWarp,
+           kColumnWarps * kWide<T> * kWarp * sizeof(float),
+           is_wide ? sum_columns<true, T> : sum_columns<false, T>, from, x.rows(), x.columns(),
+           partials);
+    const int64_t n = sums.num_elements();
+    launch_block_sums(
+        "column_sums", stream,
+        {sums.as<float>(), nullptr, n, partials, num_row_blocks(x.rows()), write, x.columns() - n});
   });
 }
 }  // namespace ebb::cuda
@@ -127,30 +156,38 @@ using namespace cuda;
 void LayerNormForward::run(const GpuLaunch& gpu) const {
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Rows<T> rows{x.rows(),  x.columns(),      x.as<T>(),
-                       w.as<T>(), mean.as<float>(), rstd.as<float>()};
+    const NormRows<T> rows{x.rows(),  x.columns(),      x.as<T>(),
+                           w.as<T>(), mean.as<float>(), rstd.as<float>()};
+    if (is_in_registers(x)) {
+      return launch_norm_rows<true>("layer_norm_forward", gpu.stream, rows, y.as<T>(), b.as<T>(),
+                                    epsilon);
+    }
     launch("layer_norm_forward", gpu.stream, blocks_for(rows.num_rows, kRowWarps),
            kRowWarps * kWarp, 0, normalize<T>, rows, y.as<T>(), b.as<T>(), epsilon);
   });
 }
 
 size_t LayerNormBackward::workspace_bytes(const GpuLaunch&) const {
-  return 2 * column_sums_floats(x) * sizeof(float);
+  return sizeof(float) *
+         (is_in_registers(x) ? norm_partial_floats<true>(x) : 2 * column_sums_floats(x));
 }
 
 void LayerNormBackward::run(const GpuLaunch& gpu) const {
   auto* const partials = gpu.scratch<float>(workspace_bytes(gpu));
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Rows<T> rows{x.rows(),  x.columns(),      x.as<T>(),
-                       w.as<T>(), mean.as<float>(), rstd.as<float>()};
+    const NormRows<T> rows{x.rows(),  x.columns(),      x.as<T>(),
+                           w.as<T>(), mean.as<float>(), rstd.as<float>()};
+    if (is_in_registers(x)) {
+      return launch_norm_rows_backward<true>(
+          "layer_norm_backward", gpu.stream, rows, dx.as<T>(), dy.as<T>(), dx_write,
+          {dw.as<float>(), db.as<float>(), parameter_write}, partials);
+    }
     // The sums are computed first, because dx may have the memory of dy.
     launch_row_blocks(gpu.stream, rows, dy.as<T>(), partials);
-    const int64_t n = rows.num_columns, blocks = num_row_blocks(rows.num_rows);
-    const BlockSums w_sums{dw.as<float>(), partials, blocks, 2 * n, parameter_write};
-    const BlockSums b_sums{db.as<float>(), partials + n, blocks, 2 * n, parameter_write};
-    launch_for_each("layer_norm_backward", gpu.stream, w_sums, n);
-    launch_for_each("layer_norm_backward", gpu.stream, b_sums, n);
+    launch_block_sums("layer_norm_backward", gpu.stream,
+                      {dw.as<float>(), db.as<float>(), rows.num_columns, partials,
+                       num_row_blocks(rows.num_rows), parameter_write});
     launch("layer_norm_backward", gpu.stream, blocks_for(rows.num_rows, kRowWarps),
            kRowWarps * kWarp, 0, normalize_backward<T>, rows, dx.as<T>(), dy.as<T>(), dx_write);
   });

@@ -1,4 +1,5 @@
 #include "cuda/kernels/gpu_launch.h"
+#include "cuda/kernels/norm_rows.h"
 #include "cuda/kernels/row_blocks.h"
 
 namespace ebb::cuda {
@@ -121,9 +122,21 @@ Heads<T> heads_of(const RmsNorm& f) {
 
 int64_t num_weights(const RmsNorm& f) { return f.wk ? 2 : 1; }
 
+/// Are these norms of whole rows, for the kernels in norm_rows.h?
+bool has_whole_rows(const RmsNorm& f) { return !f.wk && is_in_registers(f.x); }
+
+template <class T>
+NormRows<T> rows_of(const RmsNorm& f) {
+  return {f.x.rows(), f.x.columns(), f.x.as<T>(), f.wq.as<T>(), nullptr, f.rstd.as<float>()};
+}
+
 void launch_forward(cudaStream_t stream, const RmsNorm& f, const Tensor& y, float epsilon) {
   with_float_type(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
+    if (has_whole_rows(f)) {
+      return launch_norm_rows<false>("rms_norm_forward", stream, rows_of<T>(f), y.as<T>(),
+                                     static_cast<const T*>(nullptr), epsilon);
+    }
     const Heads<T> heads = heads_of<T>(f);
     const int64_t copied = heads.num_columns / heads.width - heads.count();
     launch("rms_norm_forward", stream,
@@ -133,6 +146,7 @@ void launch_forward(cudaStream_t stream, const RmsNorm& f, const Tensor& y, floa
 }
 
 size_t workspace_bytes_of(const RmsNorm& f) {
+  if (has_whole_rows(f)) return norm_partial_floats<false>(f.x) * sizeof(float);
   return static_cast<size_t>(num_row_blocks(f.x.rows()) * num_weights(f) * f.wq.num_elements()) *
          sizeof(float);
 }
@@ -142,21 +156,21 @@ void launch_backward(const GpuLaunch& gpu, const RmsNorm& f, const RmsNormGradie
   auto* const partials = gpu.scratch<float>(workspace_bytes_of(f));
   with_float_type(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
+    if (has_whole_rows(f)) {
+      return launch_norm_rows_backward<false>(
+          "rms_norm_backward", stream, rows_of<T>(f), g.dx.as<T>(), g.dy.as<T>(), g.dx_write,
+          {g.dwq.as<float>(), nullptr, g.parameter_write}, partials);
+    }
     const Heads<T> heads = heads_of<T>(f);
     // The sums are computed first, because dx may have the memory of dy.
     dim3 grid = blocks_for(heads.width, kColumnThreads);
     grid.y = static_cast<unsigned>(num_row_blocks(heads.num_rows));
     grid.z = static_cast<unsigned>(num_weights(f));
-    const int64_t blocks = num_row_blocks(heads.num_rows), stride = num_weights(f) * heads.width;
     launch("rms_norm_backward", stream, grid, kColumnThreads, 0, sum_head_block<T>, heads,
            g.dy.as<T>(), partials);
-    const BlockSums dwq{g.dwq.as<float>(), partials, blocks, stride, g.parameter_write};
-    launch_for_each("rms_norm_backward", stream, dwq, heads.width);
-    if (f.wk) {
-      const BlockSums dwk{g.dwk.as<float>(), partials + heads.width, blocks, stride,
-                          g.parameter_write};
-      launch_for_each("rms_norm_backward", stream, dwk, heads.width);
-    }
+    launch_block_sums("rms_norm_backward", stream,
+                      {g.dwq.as<float>(), f.wk ? g.dwk.as<float>() : nullptr, heads.width, partials,
+                       num_row_blocks(heads.num_rows), g.parameter_write});
     launch("rms_norm_backward", stream, blocks_for(heads.num_rows * heads.count(), kHeadWarps),
            kHeadWarps * kWarp, 0, normalize_heads_backward<T>, heads, g.dx.as<T>(), g.dy.as<T>(),
            g.dx_write);

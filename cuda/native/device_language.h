@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <bit>
 #include <cstdint>
 
 namespace ebb {
@@ -13,6 +14,37 @@ template <class T>
 __device__ __forceinline__ T* shared_memory() {
   extern __shared__ __align__(16) unsigned char ebb_shared_bytes[];
   return reinterpret_cast<T*>(ebb_shared_bytes);
+}
+
+/// Stores a value of 16 n bytes to memory of the device with n instructions. For a plain assignment
+/// the compiler may use narrower ones.
+template <class T>
+__device__ __forceinline__ void store_wide(T* to, const T& value) {
+  if constexpr (sizeof(T) % 16 == 0) {
+    struct Words {
+      uint32_t of[sizeof(T) / 4];
+    };
+    const auto words = std::bit_cast<Words>(value);
+    const size_t address = __cvta_generic_to_global(to);
+#pragma unroll
+    for (size_t i = 0; i < sizeof(T) / 4; i += 4) {
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                   :
+                   : "l"(address + 4 * i), "r"(words.of[i]), "r"(words.of[i + 1]),
+                     "r"(words.of[i + 2]), "r"(words.of[i + 3])
+                   : "memory");
+    }
+  } else {
+    *to = value;
+  }
+}
+
+/// Two fp32, rounded to the nearest bf16, ties to even: `first` in the lower half. The bits are
+/// those of BF16 (device/dtype.h), except for a NaN, which stays a NaN.
+__device__ __forceinline__ uint32_t rounded_pair(float first, float second) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
 }
 
 /// c (16 x 8, fp32) += a (16 x 16, bf16) b (16 x 8, bf16), by all lanes of a warp together.

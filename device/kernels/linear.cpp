@@ -9,12 +9,18 @@ double product_flops(int64_t m, int64_t n, int64_t k) {
   return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
 
+/// Has the tensor `width` columns and possibly padding?
+bool has_columns(const Tensor& tensor, int64_t width) {
+  const int64_t padding = tensor.columns() - width;
+  return padding >= 0 && padding < kMostPadding;
+}
+
 }  // namespace
 
 Cost LinearForward::check() const {
   EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && w.dtype == x.dtype,
             "linear_forward: y, x and w must be of one float type");
-  EBB_CHECK(w.shape.rank() == 2 && x.columns() == w.dim(1) && y.columns() == w.dim(0) &&
+  EBB_CHECK(w.shape.rank() == 2 && x.columns() == w.dim(1) && has_columns(y, w.dim(0)) &&
                 y.rows() == x.rows(),
             "linear_forward: y (N, OC) = x (N, C) w (OC, C)^T");
   EBB_CHECK(!bias || is_vector(bias, x.dtype, w.dim(0)), "linear_forward: bias (OC)");
@@ -40,7 +46,7 @@ Cost LinearBackwardInput::check() const {
   EBB_CHECK(
       is_float(dy.dtype) && w.dtype == dy.dtype && (dx.dtype == dy.dtype || dx.dtype == DType::F32),
       "linear_backward_input: dy and w must be of one float type, dx of it or fp32");
-  EBB_CHECK(w.shape.rank() == 2 && dx.columns() == w.dim(1) && dy.columns() == w.dim(0) &&
+  EBB_CHECK(w.shape.rank() == 2 && dx.columns() == w.dim(1) && has_columns(dy, w.dim(0)) &&
                 dx.rows() == dy.rows(),
             "linear_backward_input: dx (N, C) = dy (N, OC) w (OC, C)");
   return {.flops = product_flops(dy.rows(), w.dim(1), w.dim(0)),
@@ -64,7 +70,7 @@ std::pair<LinearBackwardInput, ActivationBackward> ActivationLinearBackward::spl
 Cost LinearBackwardWeight::check() const {
   EBB_CHECK(is_float(x.dtype) && dy.dtype == x.dtype && dw.dtype == DType::F32,
             "linear_backward_weight: dy and x of one float type, dw fp32");
-  EBB_CHECK(dw.shape.rank() == 2 && dy.columns() == dw.dim(0) && x.columns() == dw.dim(1) &&
+  EBB_CHECK(dw.shape.rank() == 2 && has_columns(dy, dw.dim(0)) && x.columns() == dw.dim(1) &&
                 dy.rows() == x.rows(),
             "linear_backward_weight: dw (OC, C) = dy (N, OC)^T x (N, C)");
   EBB_CHECK(!dbias || is_vector(dbias, DType::F32, dw.dim(0)),

@@ -1,4 +1,7 @@
 // The kernels of linear layers (device/kernels.h). OC: output channels.
+//
+// For some shapes a GPU's library rounds the product to the 16-bit type of the result before it
+// adds the bias or the old value, and rounds the sum again.
 #pragma once
 
 #include <utility>
@@ -8,7 +11,10 @@
 
 namespace ebb {
 
-/// y (N, OC) = x (N, C) w^T + bias; w (OC, C); bias (OC) or empty.
+// A tensor (N, OC) may have padding: columns after the first OC, which kernels neither read nor
+// write. Only a GPU takes padding.
+
+/// y (N, OC) = x (N, C) w^T + bias; w (OC, C); bias (OC) or empty. y may have padding.
 struct LinearForward {
   Tensor y, x, w, bias = {};
 
@@ -32,7 +38,8 @@ struct LinearActivationForward {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// dx (N, C) = or += dy (N, OC) w (OC, C). dx has the type of dy and w, or is fp32.
+/// dx (N, C) = or += dy (N, OC) w (OC, C). dx has the type of dy and w, or is fp32. dy may have
+/// padding.
 struct LinearBackwardInput {
   Tensor dx, dy, w;
   Write write;
@@ -58,6 +65,7 @@ struct ActivationLinearBackward {
 };
 
 /// dw (OC, C) fp32 = or += dy^T x; dbias (OC) fp32 = or += the column sums of dy (N, OC), or empty.
+/// dy may have padding.
 struct LinearBackwardWeight {
   Tensor dw, dbias, dy, x;
   Write write;

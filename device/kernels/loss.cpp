@@ -14,7 +14,8 @@ void check_slice(const Tensor& statistics, const Tensor& logits, const Tensor& t
   EBB_CHECK(statistics.rows() == n && statistics.columns() == 3 && statistics.dtype == DType::F32 &&
                 is_vector(targets, DType::I32, n),
             "cross_entropy: statistics (N, 3) fp32, targets (N) int32");
-  EBB_CHECK(slice.first >= 0 && slice.first + width <= slice.num_classes,
+  EBB_CHECK(slice.first >= 0 && slice.first + width < slice.num_classes + kMostPadding &&
+                slice.first < slice.num_classes,
             "cross_entropy: classes " + std::to_string(slice.first) + " to " +
                 std::to_string(slice.first + width) + " of " + std::to_string(slice.num_classes));
 }
@@ -26,6 +27,9 @@ Cost CrossEntropy::check() const {
   EBB_CHECK(is_float(logits.dtype), "cross_entropy: logits must be of a float type");
   EBB_CHECK(is_vector(losses, DType::F32, n) && is_vector(targets, DType::I32, n),
             "cross_entropy: losses (N) fp32, targets (N) int32");
+  EBB_CHECK(width() <= logits.columns() && width() + kMostPadding > logits.columns(),
+            "cross_entropy: " + std::to_string(width()) + " classes in " +
+                std::to_string(logits.columns()) + " columns");
   const double passes = gradient_scale ? 2.0 : 1.0;
   return vector_cost(10.0 * passes * count(logits),
                      total_bytes(losses, targets) + passes * total_bytes(logits), "cross_entropy");

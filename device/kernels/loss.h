@@ -7,12 +7,18 @@
 
 namespace ebb {
 
+// Logits may have padding: columns after the last class, which kernels neither read nor write.
+// Only a GPU takes padding.
+
 /// losses (N) fp32 = -log softmax(logits)[target], 0 where target == -100. With `gradient_scale`,
 /// logits are replaced by their gradient: (softmax - onehot) * scale, 0 in ignored rows. logits
 /// (N, V), targets (N) int32.
 struct CrossEntropy {
   Tensor losses, logits, targets;
   std::optional<float> gradient_scale;
+  int64_t num_classes = 0;  ///< V; 0: the logits have no padding
+
+  int64_t width() const { return num_classes > 0 ? num_classes : logits.columns(); }
 
   Cost check() const;
   void run(const HostLaunch& host) const;
@@ -28,7 +34,8 @@ struct CrossEntropyStatistics {
   Tensor losses, statistics, logits, targets;
   ClassSlice slice;
 
-  bool is_last() const { return slice.first + logits.columns() == slice.num_classes; }
+  int64_t width() const { return slice.width(logits.columns()); }
+  bool is_last() const { return slice.first + width() == slice.num_classes; }
 
   Cost check() const;
   void run(const HostLaunch& host) const;
@@ -41,6 +48,8 @@ struct CrossEntropyGradient {
   Tensor logits, statistics, targets;
   ClassSlice slice;
   float gradient_scale;
+
+  int64_t width() const { return slice.width(logits.columns()); }
 
   Cost check() const;
   void run(const HostLaunch& host) const;

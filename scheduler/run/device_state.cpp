@@ -1,6 +1,7 @@
 #include "scheduler/run/device_state.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "device/errors.h"
@@ -34,6 +35,7 @@ DeviceState::DeviceState(Device& device, const Layout& layout, std::span<const C
   coefficients_ = device.allocate(MemoryKind::Pinned, kCoefficientBytes, "coefficients");
   bounce_buffer_ =
       device.allocate(MemoryKind::Pinned, bounce_buffer_bytes(layout), "bounce buffer");
+  fetched_ = device.create_event();
   copies_ = device.create_stream(StreamKind::Store);
 }
 
@@ -58,22 +60,39 @@ Planes DeviceState::planes(ChunkIndex chunk) const {
 void DeviceState::visit_copies(ChunkIndex chunk, uint64_t first, uint64_t count, PlaneSet asked,
                                bool changed, const VisitCopies& visit) const {
   std::lock_guard lock(bounce_mutex_);
-  const uint64_t at_once = bounce_buffer_elements(layout_);
-  const Planes bounced = planes_in(bounce_buffer_.data(), at_once, asked);
-  for (const uint64_t end = first + count; first < end; first += at_once) {
-    const uint64_t num = std::min(at_once, end - first);
-    const Planes here = planes(chunk).from(static_cast<int64_t>(first));
-    for_each_plane(here, bounced, num, [&](const void* from, void* to, size_t bytes) {
-      copies_->copy(to, from, bytes, CopyKind::Store);
-    });
+  const size_t half = bounce_buffer_.bytes() / 2;
+  uint64_t at_once = bounce_buffer_elements(layout_);
+  if (plane_bytes(layout_.weight_type(), asked, at_once) > half) at_once /= 2;
+  const std::array bounced = {planes_in(bounce_buffer_.data(), at_once, asked),
+                              planes_in(bounce_buffer_.data() + half, at_once, asked)};
+  const uint64_t end = first + count;
+  const auto copy = [&](uint64_t part, const Planes& bounce, CopyKind kind) {
+    const Planes here = planes(chunk).from(static_cast<int64_t>(part));
+    for_each_plane(here, bounce, std::min(at_once, end - part),
+                   [&](std::byte* there, std::byte* on_host, size_t bytes) {
+                     const bool loads = kind == CopyKind::Load;
+                     copies_->copy(loads ? there : on_host, loads ? on_host : there, bytes, kind);
+                   });
+  };
+  const auto fetch = [&](uint64_t part, const Planes& bounce) {
+    copy(part, bounce, CopyKind::Store);
+    copies_->record(*fetched_);
+  };
+  try {
+    size_t turn = 0;
+    if (first < end) fetch(first, bounced[turn]);
+    for (; first < end; first += at_once, turn = 1 - turn) {
+      fetched_->synchronize();
+      // The stream copies in order: this fetch comes after the last part is back on the device.
+      if (end - first > at_once) fetch(first + at_once, bounced[1 - turn]);
+      visit(first, std::min(at_once, end - first), bounced[turn]);
+      if (changed) copy(first, bounced[turn], CopyKind::Load);
+    }
+  } catch (...) {
     copies_->synchronize();
-    visit(first, num, bounced);
-    if (!changed) continue;
-    for_each_plane(here, bounced, num, [&](void* to, const void* from, size_t bytes) {
-      copies_->copy(to, from, bytes, CopyKind::Load);
-    });
-    copies_->synchronize();
+    throw;
   }
+  copies_->synchronize();
 }
 
 size_t DeviceState::find(const AdamWRange& run) const {

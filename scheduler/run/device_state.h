@@ -36,11 +36,11 @@ class DeviceState {
   Planes planes(ChunkIndex chunk) const;
 
   /// Copies elements [first, first + count) of the planes `asked` to the host, part by part, and
-  /// calls visit(first, count, copies) for each part. Here `first` always counts from the first
-  /// element of the chunk. copies[i] is the address of element `first` of plane i, or null if this
-  /// plane was not asked for. With `changed`, the copies are written back to the device after each
-  /// call. Blocks until all copies are complete. REQUIRES: has(chunk); the chunk's block is mapped;
-  /// visit() does not call visit_copies().
+  /// calls visit(first, count, copies) for each part, while the next part is copied. Here `first`
+  /// always counts from the first element of the chunk. copies[i] is the address of element `first`
+  /// of plane i, or null if this plane was not asked for. With `changed`, the copies are written
+  /// back to the device after each call. Blocks until all copies are complete. REQUIRES:
+  /// has(chunk); the chunk's block is mapped; visit() does not call visit_copies().
   using VisitCopies = std::function<void(uint64_t first, uint64_t count, const Planes& copies)>;
   void visit_copies(ChunkIndex chunk, uint64_t first, uint64_t count, PlaneSet asked, bool changed,
                     const VisitCopies& visit) const;
@@ -80,6 +80,7 @@ class DeviceState {
   Buffer coefficients_;           // pinned; of updates before the norm, then of updates after it
   Buffer bounce_buffer_;
   mutable std::mutex bounce_mutex_;
+  std::unique_ptr<Event> fetched_;  // the copies of a part are on the host
   std::unique_ptr<Stream> copies_;
 };
 

@@ -9,6 +9,7 @@
 #include "device/errors.h"
 #include "device/planes.h"
 #include "device/random.h"
+#include "scheduler/run/normal_numbers.h"
 #include "system/thread_team.h"
 
 namespace ebb {
@@ -33,15 +34,8 @@ void initial_values(const Parameter& parameter, uint64_t seed, uint64_t first,
     std::fill(out.begin(), out.end(), init.constant);
     return;
   }
-  for (size_t i = 0; i < out.size(); i += 4) {  // four numbers a counter
-    const auto words = philox4x32((first + i) / 4, counter_hi, key);
-    const auto a = normal_pair(words[0], words[1]);
-    const auto b = normal_pair(words[2], words[3]);
-    const std::array<float, 4> values = {a.first, a.second, b.first, b.second};
-    for (size_t k = 0; k < 4 && i + k < out.size(); ++k) {
-      out[i + k] = init.constant + init.standard_deviation * values[k];
-    }
-  }
+  normal_numbers(first / 4, counter_hi, key, out);  // four numbers a counter
+  for (float& value : out) value = init.constant + init.standard_deviation * value;
 }
 
 void initialise(const Parameter& parameter, uint64_t seed, uint64_t first, uint64_t count,

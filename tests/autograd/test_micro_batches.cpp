@@ -28,8 +28,9 @@ class SmallModel : public Model {
   }
   void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override {
     x = activation(tape, x, Activation::Relu);
-    classifier_cross_entropy(tape, x, head_, kVocabulary, inputs[0],
-                             {.weight_elements = 10 * kChannels, .logits_elements = 10 * kRows});
+    classifier_cross_entropy(
+        tape, x, head_, kVocabulary, inputs[0],
+        ClassifierCut{.weight_elements = 10 * kChannels, .logits = {.most_elements = 10 * kRows}});
   }
 
  private:

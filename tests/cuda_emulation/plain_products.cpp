@@ -59,8 +59,8 @@ void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
     for (int64_t row = 0; row < p.m; ++row) {
       double sum = p.bias == nullptr ? 0.0 : read(p.bias, p.dtype, row);
       for (int64_t k = 0; k < p.k; ++k) sum += at(p.b, k, column) * at(p.a, row, k);
-      const int64_t i = column * p.m + row;
-      auto value = static_cast<float>(finished(p, sum, i));
+      const int64_t i = column * p.d_stride + row;
+      auto value = static_cast<float>(finished(p, sum, column * p.m + row));
       if (p.write == Write::Add) value += static_cast<float>(read(p.d, p.d_dtype, i));
       write(p.d, p.d_dtype, i, value);
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cuda/attention.h"
@@ -32,11 +33,15 @@ TEST(AttentionParts, AreRowsOrHeadsThatDivideTheBatch) {
   expect(attention_launch(DType::BF16, 1, 4096, 48, 6, 128), 1,
          1);  // each head of keys is read by eight of queries
   expect(attention_launch(DType::BF16, 1, 8192, 32, 32, 128), 1, 2);
+  // One head of keys takes more than 256 MiB: 512 MiB and 2 GiB.
+  expect(attention_launch(DType::BF16, 2, 8192, 32, 8, 128), 1, 1);
+  expect(attention_launch(DType::BF16, 1, 16384, 32, 8, 128), 1, 1);
+  expect(attention_launch(DType::BF16, 1, 32768, 32, 32, 128), 1, 1);
 }
 
 TEST(AttentionParts, AreNoneWhereLibrariesAreNotAsked) {
-  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 8192, 32, 8, 128)))
-      << "512 MiB for a head of keys";
+  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 16384 + 128, 32, 8, 128)))
+      << "more than 2 GiB for a head of keys";
   EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 1000, 12, 12, 64)))
       << "no whole tiles";
   EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 0, 1024, 12, 12, 64)));
@@ -105,6 +110,51 @@ TEST(AttentionParts, AreAllAskedForOnce) {
   }
 }
 
+/// A library without kernels.
+class EmptyLibrary final : public AttentionLibrary {
+ public:
+  bool can_attend(const AttentionOperands&, size_t) override { return false; }
+  bool can_differentiate(const AttentionOperands&, const AttentionPart&, size_t) override {
+    return false;
+  }
+  void forward(cudaStream_t, const AttentionOperands&, std::span<std::byte>) override {}
+  void backward(cudaStream_t, const AttentionOperands&, const AttentionPart&,
+                std::span<std::byte>) override {}
+};
+
+TEST(AttentionNotices, NameEachShapeOfOurOwnKernelsOnce) {
+  auto f = attention_launch(DType::BF16, 0, 1000, 12, 12, 64);  // no rows: nothing is computed
+  Attention ours(nullptr), theirs(std::make_unique<EmptyLibrary>());
+  for (int i = 0; i < 2; ++i) {
+    ours.forward(nullptr, f, nullptr, nullptr);
+    theirs.forward(nullptr, f, nullptr, nullptr);
+    theirs.backward(nullptr, f, nullptr, nullptr);
+  }
+  EXPECT_TRUE(ours.take_notices().empty());
+  EXPECT_EQ(theirs.take_notices(),
+            (std::vector<std::string>{
+                "the forward of attention (0 x 1000 tokens, 12 heads of 64 channels) uses Ebb's "
+                "own kernel: the library has none for it",
+                "the backward of attention (0 x 1000 tokens, 12 heads of 64 channels) uses Ebb's "
+                "own kernel: the library has none for it"}));
+  f.num_tokens = 1001;
+  theirs.backward(nullptr, f, nullptr, nullptr);
+  EXPECT_EQ(theirs.take_notices().size(), 1u);
+  EXPECT_TRUE(theirs.take_notices().empty());
+}
+
+TEST(AttentionNotices, AreNoneForTheLibrary) {
+  const auto f = attention_launch(DType::BF16, 1, 1024, 12, 12, 64);
+  std::vector<int> counts(12, 0);
+  const auto first = *first_backward_part(f);
+  Attention attention(std::make_unique<CountingLibrary>(counts, first));
+  const auto workspace =
+      std::make_unique_for_overwrite<std::byte[]>(attention.backward_workspace_bytes(f));
+  attention.forward(nullptr, f, workspace.get(), nullptr);
+  attention.backward(nullptr, f, workspace.get(), nullptr);
+  EXPECT_TRUE(attention.take_notices().empty());
+}
+
 /// Device memory of the emulated GPU.
 class Memory {
  public:
@@ -171,6 +221,10 @@ TEST(AttentionParts, TakeMemoryOnlyWhereThereIsALibrary) {
   EXPECT_EQ(Attention(AttentionKernels::Ebb).backward_workspace_bytes(f), kMiB);
   EXPECT_GT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(f), 288 * kMiB);
   EXPECT_LT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(f), 289 * kMiB);
+  const auto is_long = attention_launch(DType::BF16, 1, 8192, 32, 8, 128);
+  EXPECT_EQ(Attention(AttentionKernels::Ebb).backward_workspace_bytes(is_long), kMiB);
+  EXPECT_GT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(is_long), 528 * kMiB);
+  EXPECT_LT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(is_long), 529 * kMiB);
 }
 
 }  // namespace

@@ -89,6 +89,12 @@ TEST_P(CudnnPlans, AreThereForTheirBackward) {
   EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 4096, 32, 8, 128, true, 1024)))
       << "Mistral, and Llama but for the window: two heads of keys";
   EXPECT_TRUE(plan_backward(attention_launch(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
+  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 8192, 32, 8, 128)))
+      << "Llama, one head of keys";
+  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 16384, 32, 8, 128)))
+      << "Llama, one head of keys of 2 GiB";
+  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 32768, 32, 32, 128)))
+      << "one head of 2 GiB";
   EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 2048, 32, 1, 80)))
       << "one head of keys";
   // The cases of test_attention_library.cpp.

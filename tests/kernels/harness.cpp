@@ -17,13 +17,6 @@ uint64_t next_random(uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-double half_unit(double value, DType dtype) {
-  if (dtype == DType::F64 || value == 0.0) return 0.0;
-  if (dtype == DType::F16) return std::max(std::ldexp(1.0, std::ilogb(value) - 11), 0x1p-25);
-  const int bits = dtype == DType::BF16 ? 8 : 24;
-  return std::ldexp(1.0, std::ilogb(value) - bits);
-}
-
 }  // namespace
 
 Guarded::Guarded(size_t bytes) : memory_(bytes + 2 * kCanaryBytes) {
@@ -128,13 +121,22 @@ std::vector<int32_t> random_indices(int64_t n, int64_t limit, uint64_t seed) {
   return result;
 }
 
+double half_unit(double value, DType dtype) {
+  if (dtype == DType::F64 || value == 0.0) return 0.0;
+  if (dtype == DType::F16) return std::max(std::ldexp(1.0, std::ilogb(value) - 11), 0x1p-25);
+  const int bits = dtype == DType::BF16 ? 8 : 24;
+  return std::ldexp(1.0, std::ilogb(value) - bits);
+}
+
 testing::AssertionResult close(const Values& got, const Values& want, const Values& scale,
-                               double relative, DType dtype) {
-  if (got.size() != want.size() || got.size() != scale.size()) {
+                               double relative, DType dtype, const Values& rounded_before) {
+  if (got.size() != want.size() || got.size() != scale.size() ||
+      (!rounded_before.empty() && got.size() != rounded_before.size())) {
     return testing::AssertionFailure() << "sizes differ";
   }
   for (size_t i = 0; i < got.size(); ++i) {
-    const double slack = relative * scale[i];
+    double slack = relative * scale[i];
+    if (!rounded_before.empty()) slack += half_unit(std::abs(rounded_before[i]) + slack, dtype);
     const double allowed = slack + half_unit(std::abs(want[i]) + slack, dtype);
     if (!(std::abs(got[i] - want[i]) <= allowed)) {
       return testing::AssertionFailure()

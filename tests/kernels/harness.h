@@ -99,6 +99,9 @@ class Harness {
   };
 
   static bool can_compute(Arithmetic arithmetic);
+  /// Whether a library multiplies matrices on this device. It may round a product to 16 bits before
+  /// it adds a bias or the old value (device/kernels/linear.h).
+  static bool has_product_library();
 
  private:
   const std::unique_ptr<Parts> parts_;
@@ -134,10 +137,15 @@ Array random_array(DType dtype, Shape shape, uint64_t seed, double range = 1.0);
 Array int_array(const std::vector<int32_t>& values);
 std::vector<int32_t> random_indices(int64_t n, int64_t limit, uint64_t seed);
 
+/// Half a unit in the last place of a value of this type.
+double half_unit(double value, DType dtype);
+
 /// Checks that |got - want| <= relative * scale + half a unit in the last place of `dtype` for each
 /// element. `scale` has an entry for each element: the sum of the absolute values of its terms.
+/// `rounded_before` has the part of each element that may be rounded to `dtype` before the other
+/// part is added; empty: none.
 testing::AssertionResult close(const Values& got, const Values& want, const Values& scale,
-                               double relative, DType dtype);
+                               double relative, DType dtype, const Values& rounded_before = {});
 
 inline const char* text(Write write) { return write == Write::Store ? "store" : "add"; }
 

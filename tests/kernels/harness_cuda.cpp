@@ -126,6 +126,10 @@ Kernels& Harness::CurrentKernels::operator*() const { return environment().devic
 
 bool Harness::can_compute(Arithmetic arithmetic) { return arithmetic == Arithmetic::Fp32; }
 
+bool Harness::has_product_library() {
+  return !environment().device->info().name.starts_with("emulated GPU");
+}
+
 SharedMemory::SharedMemory(size_t bytes) : data_(buffers().allocate(bytes)), bytes_(bytes) {}
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}

@@ -54,6 +54,8 @@ bool Harness::can_compute(Arithmetic arithmetic) {
   return arithmetic == Arithmetic::Fp32 || this_processor().has_bf16_dot;
 }
 
+bool Harness::has_product_library() { return false; }
+
 SharedMemory::SharedMemory(size_t bytes) : data_(new std::byte[bytes]), bytes_(bytes) {}
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}

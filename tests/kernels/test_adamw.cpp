@@ -23,7 +23,7 @@ struct AdamWState {
 
 class DeviceAdamW : public testing::TestWithParam<Types> {
  protected:
-  static constexpr int64_t kCount = 70'001;  // two tasks and a tail
+  static constexpr int64_t kCount = 700'001;  // more than a GPU updates at once, and a tail
 
   /// Random finite values, some of them denormal.
   AdamWState random_state() const {
@@ -79,7 +79,7 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
     return planes(s.weight.data(), remainder(bytes(s.low), bytes(s.master)), bytes(s.momentum),
                   bytes(s.variance), s.gradient.data());
   }
-  void update_on_device(AdamWState& s, const AdamWCoefficients& coefficients) {
+  void update_on_device(AdamWState& s, const AdamWCoefficients& coefficients, int64_t first = 0) {
     const DType weight = GetParam().weight, gradient = GetParam().gradient;
     const Array w = array(weight, s.weight), g = array(gradient, s.gradient);
     const Array low = array(DType::I16, s.low);
@@ -91,8 +91,9 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
     h.kernels->submit(
         h.stream,
         AdamWUpdate{planes(w.tensor().data, remainder(low.tensor().data, master.tensor().data),
-                           m.tensor().data, v.tensor().data, g.tensor().data),
-                    kCount, reinterpret_cast<const AdamWCoefficients*>(constants.data())});
+                           m.tensor().data, v.tensor().data, g.tensor().data)
+                        .from(first),
+                    kCount - first, reinterpret_cast<const AdamWCoefficients*>(constants.data())});
     read_back(s.weight, w);
     read_back(s.low, low);
     read_back(s.master, master);
@@ -131,6 +132,14 @@ TEST_P(DeviceAdamW, HasTheBitsOfTheCpu) {
   other.adam.beta2 += 1e-3;
   for (int i = 0; i < 3; ++i) update_on_device(other_state, adamw_coefficients(other, 1, 0.5));
   EXPECT_FALSE(other_state == cpu);
+}
+
+TEST_P(DeviceAdamW, HasTheBitsOfTheCpuAtAnyAlignment) {
+  AdamWState cpu = random_state(), device_state = cpu;
+  ThreadTeam team(2);
+  adamw_update(team, planes(cpu).from(3), kCount - 3, step_, 1, 0.5);
+  update_on_device(device_state, adamw_coefficients(step_, 1, 0.5), 3);
+  EXPECT_TRUE(device_state == cpu);
 }
 
 TEST_P(DeviceAdamW, SkipChangesNothing) {

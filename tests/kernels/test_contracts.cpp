@@ -226,9 +226,11 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
                                             {.num_heads = 3, .causal = false, .window = 2}}),
                LogicError);
   EXPECT_THROW(k.submit(s, CrossEntropy{t({4}), t({4, 9}), t({4}), {}}), LogicError);
+  EXPECT_THROW(k.submit(s, CrossEntropy{t({4}), t({4, 9}), i({4}), {}, 10}), LogicError);
+  EXPECT_THROW(k.submit(s, CrossEntropy{t({4}), t({4, 80}), i({4}), {}, 16}), LogicError);
   EXPECT_THROW(k.submit(s, CrossEntropyStatistics{t({4}), t({4, 2}), t({4, 9}), i({4}), {0, 9}}),
                LogicError);
-  EXPECT_THROW(k.submit(s, CrossEntropyStatistics{t({4}), t({4, 3}), t({4, 9}), i({4}), {1, 9}}),
+  EXPECT_THROW(k.submit(s, CrossEntropyStatistics{t({4}), t({4, 3}), t({4, 9}), i({4}), {9, 9}}),
                LogicError);
   EXPECT_THROW(k.submit(s, CrossEntropyGradient{t({4, 9}), t({4, 3}), i({3}), {0, 9}, 1.0f}),
                LogicError);

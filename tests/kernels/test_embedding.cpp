@@ -8,8 +8,11 @@ namespace {
 struct Size {
   int64_t n, c, rows;
 };
-const Size kSizes[] = {{1, 1, 1},    {5, 15, 3},   {64, 16, 300},
-                       {77, 17, 20}, {130, 97, 1}, {33, 64, 1000}};
+// The last six are for the sort on a GPU: several tiles, indices of one to three digits, long lists
+// of rows, and several slices of columns.
+const Size kSizes[] = {{1, 1, 1},      {5, 15, 3},      {64, 16, 300},   {77, 17, 20},
+                       {130, 97, 1},   {33, 64, 1000},  {3000, 24, 700}, {2100, 8, 3},
+                       {1500, 9, 255}, {1025, 16, 256}, {40, 520, 5},    {50, 8, 70000}};
 
 class Embedding : public testing::TestWithParam<std::tuple<DType, Size>> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, Embedding,

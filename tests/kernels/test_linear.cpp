@@ -31,6 +31,11 @@ const Operands kOperands[] = {{"fp32", DType::F32, Arithmetic::Fp32},
 
 bool can_run(Arithmetic arithmetic) { return Harness::can_compute(arithmetic); }
 
+/// The products that a library may round before it adds `added`; empty: it rounds only once.
+Values rounded_before(const Values& products, bool added, DType dtype) {
+  return Harness::has_product_library() && added && dtype != DType::F32 ? products : Values{};
+}
+
 using LinearCase = std::tuple<Operands, Size, Write>;
 
 class Linear : public testing::TestWithParam<LinearCase> {
@@ -68,7 +73,8 @@ TEST_P(Linear, Forward) {
   const Values b = with_bias ? bias.values() : Values{};
   EXPECT_TRUE(close(y.values(), linear(x.values(), w.values(), b, n, c, oc),
                     linear(absolute(x.values()), absolute(w.values()), absolute(b), n, c, oc),
-                    kRelative, dtype()));
+                    kRelative, dtype(),
+                    rounded_before(linear(x.values(), w.values(), {}, n, c, oc), adds(), dtype())));
 }
 
 TEST_P(Linear, BackwardInput) {
@@ -79,10 +85,11 @@ TEST_P(Linear, BackwardInput) {
     const Array dx = random_array(type, {n, c}, 3);
     const Values before = adds() ? dx.values() : Values(static_cast<size_t>(n * c));
     h.kernels->submit(h.stream, LinearBackwardInput{dx, dy, w, write()});
+    const Values products = product(dy.values(), w.values(), n, oc, c);
     EXPECT_TRUE(
-        close(dx.values(), sum(product(dy.values(), w.values(), n, oc, c), before),
+        close(dx.values(), sum(products, before),
               sum(product(absolute(dy.values()), absolute(w.values()), n, oc, c), absolute(before)),
-              kRelative, type));
+              kRelative, type, rounded_before(products, adds(), type)));
   }
 }
 
@@ -148,6 +155,29 @@ TEST(Linear, TheComparisonFindsAMissingTermAndAShift) {
   Values shifted = y.values();
   std::rotate(shifted.begin(), shifted.begin() + 1, shifted.end());
   EXPECT_FALSE(close(shifted, want, scale, kRelative, DType::F32));
+}
+
+TEST(Linear, TheComparisonAllowsTwoRoundingsAndFindsAMissingBias) {
+  constexpr int64_t n = 33, c = 64, oc = 97;
+  for (const DType dtype : {DType::BF16, DType::F16}) {
+    const Array x = random_array(dtype, {n, c}, 1), w = random_array(dtype, {oc, c}, 2);
+    const Array bias = random_array(dtype, {oc}, 3);
+    const Values products = linear(x.values(), w.values(), {}, n, c, oc);
+    const Values want = linear(x.values(), w.values(), bias.values(), n, c, oc);
+    const Values scale =
+        linear(absolute(x.values()), absolute(w.values()), absolute(bias.values()), n, c, oc);
+    const Values once = Array(dtype, {n, oc}, products).values();
+    Values sums = once;
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += bias.values()[i % oc];
+    const Values twice = Array(dtype, {n, oc}, sums).values();
+    EXPECT_FALSE(close(twice, want, scale, kRelative, dtype));
+    EXPECT_TRUE(close(twice, want, scale, kRelative, dtype, products));
+    EXPECT_FALSE(close(once, want, scale, kRelative, dtype, products)) << "no bias";
+    Values missing_term = want;
+    missing_term[48] -= x.values()[16] * w.values()[48 * c + 16];
+    EXPECT_FALSE(close(Array(dtype, {n, oc}, missing_term).values(), want, scale, kRelative, dtype,
+                       products));
+  }
 }
 
 TEST(Linear, NanStaysInItsRow) {

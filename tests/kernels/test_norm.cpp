@@ -11,8 +11,8 @@ constexpr double kRelative = 1e-6;
 struct Size {
   int64_t n, c;
 };
-const Size kSizes[] = {{1, 2},   {3, 1},    {5, 15},   {4, 16},  {7, 17},
-                       {65, 31}, {129, 64}, {200, 97}, {3, 769}, {4100, 3}};
+const Size kSizes[] = {{1, 2},    {3, 1},   {5, 15},   {4, 16},   {7, 17},   {65, 31}, {129, 64},
+                       {200, 97}, {3, 769}, {4100, 3}, {70, 768}, {3, 2568}, {2, 8200}};
 
 class LayerNorm : public testing::TestWithParam<std::tuple<DType, Size, Write>> {};
 

@@ -9,7 +9,7 @@ if(EBB_SANITIZE MATCHES thread)
 endif()
 ebb_test_objects(kernel_tests SOURCES ${on_devices} LIBS Eigen3::Eigen COMPUTES)
 ebb_test_objects(gpu_kernel_tests
-  SOURCES ${CMAKE_CURRENT_LIST_DIR}/harness_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gpu_bits.cpp ${CMAKE_CURRENT_LIST_DIR}/test_attention_library.cpp)
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/harness_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gpu_bits.cpp ${CMAKE_CURRENT_LIST_DIR}/test_padding.cpp ${CMAKE_CURRENT_LIST_DIR}/test_attention_library.cpp)
 
 ebb_test(test_kernels
   SOURCES $<TARGET_OBJECTS:kernel_tests> ${CMAKE_CURRENT_LIST_DIR}/harness_host.cpp ${CMAKE_CURRENT_LIST_DIR}/test_same_bits.cpp

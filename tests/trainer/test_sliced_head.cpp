@@ -51,7 +51,7 @@ class SlicedHead : public Model {
 
 /// A slice has 64 rows of the weight. Logits are computed for 24 tokens at a time.
 constexpr ClassifierCut kCut{.weight_elements = 64 * SlicedHead::kChannels + 100,
-                             .logits_elements = 64 * 24};
+                             .logits = {.most_elements = 64 * 24}};
 
 Result run(const Model& model, const TrainingCase& requested) {
   return train(model, prepare_case(model, requested), requested);

@@ -8,6 +8,7 @@ class HostKernels final : public Kernels {
  public:
   explicit HostKernels(const HostLaunch& host) : host_(host) {}
 
+  LogitsShape logits_shape() const override { return {}; }
   void submit(Stream& stream, const AnyKernel& kernel) override {
     std::visit([&](const auto& k) { submit_one(stream, k); }, kernel);
   }

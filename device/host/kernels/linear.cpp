@@ -96,6 +96,10 @@ size_t workspace_bytes_of(const Gemm& gemm, const HostLaunch& host) {
   return gemm_workspace_bytes(gemm, host.team.num_threads());
 }
 
+void check_no_padding(const Tensor& tensor, int64_t columns) {
+  EBB_CHECK(tensor.columns() == columns, "the host multiplies no matrix with padding");
+}
+
 void run_product(const Gemm& gemm, const HostLaunch& host) {
   run_gemm(gemm, host.arithmetic, host.team, host.workspace);
 }
@@ -103,16 +107,19 @@ void run_product(const Gemm& gemm, const HostLaunch& host) {
 }  // namespace
 
 size_t LinearForward::workspace_bytes(const HostLaunch& host) const {
+  check_no_padding(y, w.dim(0));
   return workspace_bytes_of(product(*this), host);
 }
 void LinearForward::run(const HostLaunch& host) const { run_product(product(*this), host); }
 
 size_t LinearBackwardInput::workspace_bytes(const HostLaunch& host) const {
+  check_no_padding(dy, w.dim(0));
   return workspace_bytes_of(product(*this), host);
 }
 void LinearBackwardInput::run(const HostLaunch& host) const { run_product(product(*this), host); }
 
 size_t LinearBackwardWeight::workspace_bytes(const HostLaunch& host) const {
+  check_no_padding(dy, dw.dim(0));
   return workspace_bytes_of(product(*this), host);
 }
 void LinearBackwardWeight::run(const HostLaunch& host) const {

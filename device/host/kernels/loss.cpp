@@ -212,19 +212,26 @@ double sum_in_tree(const float* values, int64_t n) {
   return lanes[0];
 }
 
+void check_no_padding(const Tensor& logits, int64_t width) {
+  EBB_CHECK(logits.columns() == width, "the host computes no loss of logits with padding");
+}
+
 }  // namespace
 
 void CrossEntropy::run(const HostLaunch& host) const {
+  check_no_padding(logits, width());
   check_targets(targets, logits.columns());
   HWY_DYNAMIC_DISPATCH(run_cross_entropy)(*this, host.team);
 }
 
 void CrossEntropyStatistics::run(const HostLaunch& host) const {
+  check_no_padding(logits, width());
   check_targets(targets, slice.num_classes);
   HWY_DYNAMIC_DISPATCH(run_statistics)(*this, host.team);
 }
 
 void CrossEntropyGradient::run(const HostLaunch& host) const {
+  check_no_padding(logits, width());
   check_targets(targets, slice.num_classes);
   HWY_DYNAMIC_DISPATCH(run_slice_gradient)(*this, host.team);
 }

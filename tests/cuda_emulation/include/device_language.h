@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "device/dtype.h"
 #include "tests/cuda_emulation/grid.h"
 
 namespace ebb {
@@ -13,6 +14,15 @@ namespace ebb {
 template <class T>
 T* shared_memory() {
   return reinterpret_cast<T*>(emulation::dynamic_shared_memory());
+}
+
+template <class T>
+void store_wide(T* to, const T& value) {
+  *to = value;
+}
+
+inline uint32_t rounded_pair(float first, float second) {
+  return uint32_t{BF16(first).bits} | uint32_t{BF16(second).bits} << 16;
 }
 
 /// Products of two bf16 are exact in fp32; they are added in the order of k, rounded each time.

@@ -1,0 +1,44 @@
+// Bounds how many operations of one GPU stream are submitted and not yet done.
+//
+// CUDA's queue of a stream has room for 1,020 launches or waits, but only for 55 records of events
+// for which host threads wait (queue_probe on an H200, driver 580). If it is full, a CUDA call
+// blocks inside the driver, and cudaEventCreate() of another thread then blocks as well. That
+// thread may be the one whose write the first entry of the queue waits for. So this class makes the
+// submitting thread wait before the queue is full, outside of the driver and without a lock of
+// ours.
+//
+// The wait is for an operation that was submitted earlier, so it ends if work is submitted in an
+// order in which it can run.
+//
+// Thread-safety: used by the submitting thread of the stream only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "cuda/cuda_context.h"
+#include "cuda/handles.h"
+
+namespace ebb {
+
+class InFlight {
+ public:
+  /// Makes events on the context's device. Throws DeviceError.
+  explicit InFlight(const CudaContext& context);
+
+  /// Called before each operation on the stream. May block until an earlier operation is done.
+  /// Errors of CUDA are ignored: the next operation reports them.
+  void add_operation(cudaStream_t stream) noexcept;
+
+ private:
+  // An operation makes at most one record. With the marks, at most 8 * 5 + 5 = 45 records are in
+  // the queue.
+  static constexpr uint64_t kOperationsPerMark = 8;
+  static constexpr uint64_t kNumMarks = 4;
+
+  const CudaContext& context_;
+  std::array<OwnedEvent, kNumMarks> marks_;  // mark i is recorded after operation 8 (i + 1)
+  uint64_t num_operations_ = 0;
+};
+
+}  // namespace ebb

@@ -1,0 +1,120 @@
+// Kernels of a GPU with padding: columns after the last class or output channel. The padding is
+// NaN. No kernel reads it or writes it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <tuple>
+
+#include "tests/kernels/harness.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr int64_t kRows = 33, kChannels = 40;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// Both were computed in fp32 from the same values, perhaps in another order. A product may have
+/// been rounded before a bias or an old value of about 1 was added (device/kernels/linear.h), so
+/// the bound is two units of the last place of bf16 and half a unit of 1.
+void expect_same(const Values& got, const Values& want, const char* what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], 0x1p-6 * std::abs(want[i]) + 0x1p-8) << what << ' ' << i;
+  }
+}
+
+/// Type, number of classes. Large products are computed in two parts.
+class Padding : public testing::TestWithParam<std::tuple<DType, int64_t>> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  int64_t classes() const { return std::get<1>(GetParam()); }
+  int64_t columns() const { return (classes() + 63) / 64 * 64; }
+
+  /// `array` (kRows, classes) with padding.
+  Array with_padding(const Array& array) const {
+    const Values values = array.values();
+    Values all(static_cast<size_t>(kRows * columns()), kNan);
+    for (int64_t row = 0; row < kRows; ++row) {
+      std::copy_n(values.begin() + row * classes(), classes(), all.begin() + row * columns());
+    }
+    return Array(dtype(), {kRows, columns()}, all);
+  }
+  /// The values without the padding, which must still be NaN.
+  Values without_padding(const Array& array) const {
+    const Values all = array.values();
+    Values values;
+    for (int64_t i = 0; i < kRows * columns(); ++i) {
+      const double value = all[static_cast<size_t>(i)];
+      if (i % columns() < classes()) {
+        values.push_back(value);
+      } else {
+        EXPECT_TRUE(std::isnan(value)) << "a kernel has written column " << i % columns();
+      }
+    }
+    return values;
+  }
+
+  Harness h;
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, Padding,
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
+                                          testing::Values(57, 1027)),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+TEST_P(Padding, OfLinearLayers) {
+  const Array x = random_array(dtype(), {kRows, kChannels}, 1);
+  const Array w = random_array(dtype(), {classes(), kChannels}, 2);
+  const Array bias = random_array(dtype(), {classes()}, 3);
+  const Array y(dtype(), {kRows, classes()}), wide_y = with_padding(y);
+  h.kernels->submit(h.stream, LinearForward{y, x, w, bias});
+  h.kernels->submit(h.stream, LinearForward{wide_y, x, w, bias});
+  expect_same(without_padding(wide_y), y.values(), "y");
+
+  for (const DType type : {dtype(), DType::F32}) {
+    const Array dx(type, {kRows, kChannels}), same_dx(type, {kRows, kChannels});
+    for (const Write write : {Write::Store, Write::Add}) {
+      h.kernels->submit(h.stream, LinearBackwardInput{dx, y, w, write});
+      h.kernels->submit(h.stream, LinearBackwardInput{same_dx, wide_y, w, write});
+      expect_same(same_dx.values(), dx.values(), "dx");
+    }
+  }
+
+  const Array dw(DType::F32, {classes(), kChannels}), same_dw(DType::F32, {classes(), kChannels});
+  const Array db(DType::F32, {classes()}), same_db(DType::F32, {classes()});
+  for (const Write write : {Write::Store, Write::Add}) {
+    h.kernels->submit(h.stream, LinearBackwardWeight{dw, db, y, x, write});
+    h.kernels->submit(h.stream, LinearBackwardWeight{same_dw, same_db, wide_y, x, write});
+  }
+  expect_same(same_dw.values(), dw.values(), "dw");
+  expect_same(same_db.values(), db.values(), "db");
+}
+
+TEST_P(Padding, OfLogits) {
+  const Array logits = random_array(dtype(), {kRows, classes()}, 4, 5.0);
+  auto indices = random_indices(kRows, classes(), 5);
+  indices[3] = -100;
+  indices[4] = classes() - 1;
+  const Array targets = int_array(indices);
+  const Array wide = with_padding(logits), sliced = with_padding(logits);
+  const Array losses(DType::F32, {kRows}), same_losses(DType::F32, {kRows});
+  h.kernels->submit(h.stream, CrossEntropy{losses, logits, targets, 0.5f});
+  h.kernels->submit(h.stream, CrossEntropy{same_losses, wide, targets, 0.5f, classes()});
+  expect_same(same_losses.values(), losses.values(), "losses");
+  expect_same(without_padding(wide), logits.values(), "gradient");
+
+  const Array statistics(DType::F32, {kRows, 3}), last_losses(DType::F32, {kRows});
+  h.kernels->submit(
+      h.stream, CrossEntropyStatistics{last_losses, statistics, sliced, targets, {0, classes()}});
+  h.kernels->submit(h.stream,
+                    CrossEntropyGradient{sliced, statistics, targets, {0, classes()}, 0.5f});
+  expect_same(last_losses.values(), losses.values(), "losses of a slice");
+  expect_same(without_padding(sliced), logits.values(), "gradient of a slice");
+}
+
+}  // namespace
+}  // namespace ebb::test
