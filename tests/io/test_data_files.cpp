@@ -236,6 +236,15 @@ TEST(PlainText, InvalidEncodingsAreRejected) {
   }
 }
 
+TEST(PlainText, IsShortenedBetweenTwoCharacters) {
+  EXPECT_EQ(shortened("", 3), "");
+  EXPECT_EQ(shortened("abc", 3), "abc");
+  EXPECT_EQ(shortened("abcd", 3), "abc...");
+  EXPECT_EQ(shortened("ab\xc3\xa9", 3), "ab...");
+  EXPECT_EQ(shortened("ab\xf0\x9f\x98\x80", 5), "ab...");
+  EXPECT_EQ(shortened("\x80\x80", 1), "...");
+}
+
 TEST_F(DataFiles, AnUnreadableFileIsAnErrorWithPathAndReason) {
   const auto missing = error_of<IoError>([&] { TokenData({path("none")}); });
   EXPECT_EQ(missing.path, path("none"));
