@@ -149,7 +149,8 @@ class AdamW {
   }
 
   void measure(benchmark::State& state) {
-    const double bytes = static_cast<double>(n_) * (planes_.weight_dtype == DType::BF16 ? 26 : 28);
+    const double bytes = static_cast<double>(n_) *
+                         update_bytes_per_parameter(planes_.weight_dtype, planes_.gradient_dtype);
     // The second pass of the roof undoes what the first did to the planes.
     const auto touch_twice = [&] {
       touch();

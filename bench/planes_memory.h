@@ -21,19 +21,20 @@ inline size_t planes_bytes(int64_t n) { return static_cast<size_t>(n) * 16 + 4 *
 /// Planes of `n` elements, one after the other, from the start of `memory`.
 inline Planes planes_in(const HugePages& memory, DType weight, DType gradient, int64_t n) {
   std::byte* next = memory.data();
-  const auto take = [&](size_t element_bytes) {
-    return std::exchange(next, next + static_cast<size_t>(n) * element_bytes + kPlaneGap);
-  };
+  const auto take = [&](size_t bytes) { return std::exchange(next, next + bytes + kPlaneGap); };
+  const auto num_elements = static_cast<size_t>(n);
   Planes planes{.weight_dtype = weight, .gradient_dtype = gradient};
   size_t plane = 0;
-  for (const PlaneInfo& info : state_planes(weight)) planes[plane++] = take(info.bytes_per_group);
-  planes.gradient = take(size_of(gradient));
+  for (const PlaneInfo& info : state_planes(weight))
+    planes[plane++] = take(info.bytes(num_elements));
+  planes.gradient = take(num_elements * size_of(gradient));
   return planes;
 }
 
 struct MomentPlanes {
   float *momentum, *variance;
 };
+/// The moments are the last two planes of AdamW.
 inline MomentPlanes moments_of(const Planes& planes) {
   const size_t last = state_planes(planes.weight_dtype).size() - 1;
   return {reinterpret_cast<float*>(planes[last - 1]), reinterpret_cast<float*>(planes[last])};

@@ -75,7 +75,7 @@ endfunction()
 # A quarter of the time to compile a test is for these headers. They are compiled once for each level of optimisation, but not if
 # ccache is used: ccache stores no object that was compiled with a precompiled header.
 function(ebb_precompile_test_headers name level)
-  if(EBB_CCACHE AND NOT DEFINED ENV{CCACHE_DISABLE})
+  if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED ENV{CCACHE_DISABLE})
     return()
   endif()
   set(headers ebb_test_headers${level})

@@ -60,11 +60,6 @@ std::string foreign_content(std::span<const std::byte> file) {
   return std::string(look.kind) + ": give the model as config.json and safetensors";
 }
 
-bool is_entry(const std::string& path) {
-  std::error_code error;
-  return fs::exists(fs::symlink_status(path, error));
-}
-
 void refuse_broken_link(const std::string& path) {
   std::error_code error;
   const fs::path target = fs::read_symlink(path, error);

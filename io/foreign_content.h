@@ -22,9 +22,6 @@ void refuse_pointer(const std::string& path, std::span<const std::byte> file);
 /// format, because valid files may have the same first bytes.
 std::string foreign_content(std::span<const std::byte> file);
 
-/// Whether the path exists. A broken link exists: opening it with InputFile says what is wrong.
-bool is_entry(const std::string& path);
-
 /// Throws ConfigError that names the target if the path is a link to something that does not exist.
 void refuse_broken_link(const std::string& path);
 

@@ -6,14 +6,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "device/errors.h"
 #include "io/foreign_content.h"
 
 namespace ebb {
-
 namespace {
 
 std::string_view kind_of(mode_t mode) {
@@ -85,6 +86,11 @@ void InputFile::throw_shrank() const {
                     fmt::format("the file shrank from {} to {} bytes while it was in use; write a "
                                 "new one and rename it instead",
                                 size_, now.st_size));
+}
+
+bool is_entry(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, error));
 }
 
 std::string read_input_file(const std::string& path, const std::string& what, uint64_t most_bytes) {

@@ -49,6 +49,9 @@ class InputFile {
   int descriptor_;
 };
 
+/// Whether the path exists. A broken link exists: opening it with InputFile says what is wrong.
+bool is_entry(const std::string& path);
+
 /// Reads a whole file. Throws the errors of InputFile, and FormatError if the file is larger than
 /// `most_bytes`.
 std::string read_input_file(const std::string& path, const std::string& what, uint64_t most_bytes);

@@ -4,13 +4,9 @@
 
 #include "device/errors.h"
 #include "io/json_text.h"
+#include "io/plain_text.h"
 
 namespace ebb {
-namespace {
-
-constexpr size_t kShownBytes = 100;
-
-}  // namespace
 
 const nlohmann::ordered_json* JsonFields::find(std::string_view name) const {
   const auto found = json_.find(name);
@@ -46,11 +42,11 @@ void JsonFields::refuse(std::string_view name, const nlohmann::ordered_json& val
   refuse_text(name, json_text(value), allowed);
 }
 
-void JsonFields::refuse_text(std::string_view name, std::string value,
+void JsonFields::refuse_text(std::string_view name, std::string_view value,
                              std::string_view allowed) const {
-  if (value.size() > kShownBytes) value = value.substr(0, kShownBytes) + "...";
-  throw FormatError(path_, 0,
-                    fmt::format("{} is {}; allowed is {}; {}", name, value, allowed, advice_));
+  throw FormatError(
+      path_, 0,
+      fmt::format("{} is {}; allowed is {}; {}", name, shortened(value), allowed, advice_));
 }
 
 }  // namespace ebb

@@ -32,7 +32,7 @@ class JsonFields {
                            std::string_view allowed) const;
 
  private:
-  [[noreturn]] void refuse_text(std::string_view name, std::string value,
+  [[noreturn]] void refuse_text(std::string_view name, std::string_view value,
                                 std::string_view allowed) const;
 
   const std::string& path_;

@@ -1,7 +1,6 @@
 #include "io/new_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,7 +10,7 @@
 #include <utility>
 
 #include "device/errors.h"
-#include "io/foreign_content.h"
+#include "io/input_file.h"
 
 namespace ebb {
 namespace {
@@ -52,22 +51,12 @@ int allocate(int descriptor, uint64_t bytes) {
   return ::ftruncate(descriptor, size) == 0 ? 0 : errno;
 }
 
-bool is_fifo(const std::string& path) {
-  struct stat status = {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode);
-}
-
-bool is_special(const std::string& path) {
-  struct stat status = {};
-  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
-}
-
 }  // namespace
 
 std::string destination_of(std::string path) {
   constexpr int kMostLinks = 40;
   std::error_code error;
-  for (int i = 0; i < kMostLinks && !is_special(path); ++i) {
+  for (int i = 0; i < kMostLinks && !fs::is_other(path, error); ++i) {
     const fs::path target = fs::read_symlink(path, error);
     if (error) return path;  // this is no link
     path = (fs::path(path).parent_path() / target).string();
@@ -77,11 +66,11 @@ std::string destination_of(std::string path) {
 
 NewFile::NewFile(std::string path, uint64_t bytes)
     : path_(destination_of(std::move(path))), bytes_(bytes) {
-  if (is_special(path_)) {
+  std::error_code ignored;
+  if (fs::is_other(path_, ignored)) {
     descriptor_ = open_special_file(path_);
     return;
   }
-  std::error_code ignored;
   if (fs::is_directory(path_, ignored)) throw IoError("cannot write", path_, EISDIR);
   unfinished_ = path_ + std::string(kUnfinishedSuffix);
   ::unlink(unfinished_.c_str());  // never opened, because it may be a link to another file
@@ -205,11 +194,15 @@ void create_folders(const std::string& path) {
 int open_special_file(const std::string& path) {
   // Without O_NONBLOCK, opening a FIFO waits for a reader.
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0 && errno == ENXIO && is_fifo(path)) {
-    throw IoError("no process reads this FIFO; start its reader first, then write to it:", path,
-                  ENXIO);
+  if (descriptor < 0) {
+    const int reason = errno;
+    std::error_code ignored;
+    const bool has_no_reader = reason == ENXIO && fs::is_fifo(path, ignored);
+    throw IoError(has_no_reader
+                      ? "no process reads this FIFO; start its reader first, then write to it:"
+                      : "cannot open",
+                  path, reason);
   }
-  if (descriptor < 0) throw IoError("cannot open", path, errno);
   ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);
   return descriptor;
 }

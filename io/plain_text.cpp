@@ -219,6 +219,13 @@ bool is_marked_utf16(std::span<const std::byte> beginning) {
 
 }  // namespace
 
+std::string shortened(std::string_view text, size_t most_bytes) {
+  if (text.size() <= most_bytes) return std::string(text);
+  size_t end = most_bytes;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "...";
+}
+
 bool is_text(std::span<const std::byte> beginning) {
   if (std::ranges::find(beginning, std::byte{0}) != beginning.end()) return false;
   return num_invalid(beginning) * 10 <= beginning.size();

@@ -1,8 +1,10 @@
-// Decides which files are text, and names those that are not. Pure functions.
+// Decides which files are text, names those that are not, and shortens text for messages. Pure
+// functions.
 #pragma once
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace ebb {
@@ -18,6 +20,10 @@ inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 /// number of its bytes that the text contains. 0 if the text does not begin with a valid UTF-8
 /// character. REQUIRES: the text is not empty.
 size_t character_bytes(std::span<const std::byte> text);
+
+/// A text for a message: up to `most_bytes` bytes of it, cut between two characters, and "..." if
+/// more were left out.
+std::string shortened(std::string_view text, size_t most_bytes = 100);
 
 /// Whether the beginning of a file is text: it has no NUL byte, and at most a tenth of its bytes
 /// are not UTF-8. So a few letters in an older encoding are allowed. A character that is incomplete

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "device/errors.h"
-#include "io/foreign_content.h"
+#include "io/input_file.h"
 #include "io/json_file.h"
 
 namespace ebb {

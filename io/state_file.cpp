@@ -112,7 +112,7 @@ StateFileHeader from_json(const std::string& text) {
       throw BadHeader(fmt::format("a plane with groups of {} elements", elements));
     }
     if (bytes < 1 || bytes > 8 * elements)
-      throw BadHeader(fmt::format("a plane of {} bytes", bytes));
+      throw BadHeader(fmt::format("a plane with {} bytes for {} elements", bytes, elements));
     header.planes.push_back(
         {plane.at("name"), static_cast<uint32_t>(bytes), static_cast<uint32_t>(elements)});
   }
@@ -155,7 +155,7 @@ const StateFilePlaces::Place& StateFilePlaces::at(size_t parameter, size_t plane
 }
 
 /// Follows the bytes of a plane that are read or written in order, and computes the checksum of
-/// each piece.
+/// each file piece.
 class PassingPlane {
  public:
   explicit PassingPlane(const StateFilePlaces& places) : places_(places) {}
@@ -166,8 +166,8 @@ class PassingPlane {
     plane_ = plane;
     at_ = 0;
   }
-  /// Calls pass(offset in the file, bytes) for parts of `bytes`. At the end of each piece it calls
-  /// done(index in the table, offset, size, checksum).
+  /// Calls pass(offset in the file, bytes) for parts of `bytes`. At the end of each file piece it
+  /// calls done(index in the table, offset, size, checksum).
   template <class Byte, class Pass, class Done>
   void take(size_t parameter, size_t plane, std::span<Byte> bytes, const Pass& pass,
             const Done& done) {

@@ -108,7 +108,7 @@ class StateFileWriter {
  private:
   std::string header_;
   StateFilePlaces places_;
-  std::vector<uint64_t> table_;  // a checksum for each piece
+  std::vector<uint64_t> table_;  // a checksum for each file piece
   uint64_t num_pieces_written_ = 0;
   std::unique_ptr<PassingPlane> passing_;
   NewFile file_;

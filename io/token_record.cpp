@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <system_error>
 
-#include "io/foreign_content.h"
 #include "io/input_file.h"
 #include "io/json_fields.h"
 #include "io/json_file.h"
@@ -59,14 +58,19 @@ std::string file_of_record(const std::string& path) {
   return path.substr(0, path.size() - kExtension.size());
 }
 
-std::string find_record(const std::string& token_file) {
-  namespace fs = std::filesystem;
+std::vector<std::string> record_paths(const std::string& token_file) {
   std::error_code error;
-  const std::string target = fs::canonical(token_file, error).string();
+  const std::string target = std::filesystem::canonical(token_file, error).string();
+  std::vector<std::string> paths;
   for (const std::string& file : {token_file, target}) {
-    const std::string path = file + std::string(kExtension);
-    // A broken link exists: reading it says what is wrong.
-    if (file.ends_with(".bin") && is_entry(path)) return path;
+    if (file.ends_with(".bin")) paths.push_back(file + std::string(kExtension));
+  }
+  return paths;
+}
+
+std::string find_record(const std::string& token_file) {
+  for (const std::string& path : record_paths(token_file)) {
+    if (is_entry(path)) return path;  // a broken link too: reading it says what is wrong
   }
   return {};
 }

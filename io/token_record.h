@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace ebb {
 
@@ -33,8 +34,10 @@ struct TokenRecord {
 /// A pure function; `path` is that of the record.
 TokenRecord parse_token_record(const std::string& path, const std::string& text);
 
-/// The path of the record of a token file; empty if it has none, or if neither its name nor that of
-/// the file to which it leads ends in .bin.
+/// Where the record of a token file can be: beside the name of the file, and beside the file to
+/// which it leads. Only a name that ends in .bin has a record.
+std::vector<std::string> record_paths(const std::string& token_file);
+/// The first of record_paths() that exists; empty if none does.
 std::string find_record(const std::string& token_file);
 /// The token file of a record, by their names; empty if the name is not that of a record.
 std::string file_of_record(const std::string& path);

@@ -6,6 +6,7 @@
 
 #include "device/errors.h"
 #include "io/json_text.h"
+#include "io/plain_text.h"
 
 namespace ebb {
 namespace {
@@ -124,10 +125,11 @@ void ConfigFields::require_known(std::initializer_list<std::string_view> names) 
 
 void ConfigFields::refuse(std::string_view name, std::string_view allowed) const {
   const nlohmann::json* value = find(name);
-  std::string text = value != nullptr ? json_text(*value) : is_null(name) ? "null" : "missing";
-  if (text.size() > kShownBytes) text = text.substr(0, kShownBytes) + "...";
-  throw ConfigError(
-      fmt::format("'{}': {}{} is {}, allowed is {}", path_, prefix_, name, text, allowed));
+  const std::string text = value != nullptr ? json_text(*value)
+                           : is_null(name)  ? "null"
+                                            : "missing";
+  throw ConfigError(fmt::format("'{}': {}{} is {}, allowed is {}", path_, prefix_, name,
+                                shortened(text, kShownBytes), allowed));
 }
 
 void ConfigFields::throw_missing(std::string_view name) const {

@@ -14,6 +14,16 @@
 #include "tools/set_aside.h"
 
 namespace ebb {
+namespace {
+
+/// Closes a file at the end of a scope.
+struct Descriptor {
+  int number;
+  ~Descriptor() { ::close(number); }
+};
+
+}  // namespace
+
 AppendFile::AppendFile(std::string path, std::string what)
     : path_(std::move(path)), what_(std::move(what)) {
   open();
@@ -85,7 +95,8 @@ void AppendFile::probe(uint64_t bytes) {
 std::optional<std::string> AppendFile::set_aside() {
   const auto aside = ebb::set_aside(path_);
   if (!aside) return std::nullopt;
-  ::close(std::exchange(descriptor_, -1));
+  // A run that opened the old file must not get its lock before this run has that of the new one.
+  const Descriptor old{std::exchange(descriptor_, -1)};
   open();
   return aside;
 }

@@ -12,7 +12,7 @@
 #include <filesystem>
 
 #include "device/errors.h"
-#include "io/foreign_content.h"
+#include "io/input_file.h"
 #include "io/new_file.h"
 
 namespace ebb {
@@ -162,15 +162,15 @@ void SaveFolder::remove_rests() const {
     const std::string name = entry.path().filename().string();
     const auto parsed = parse_name(name);
     const bool is_unfinished = parsed && parsed->second == kUnfinishedSuffix;
-    const bool is_removed = parsed && parsed->second == kRemovedSuffix;
-    const bool is_other = (is_unfinished || is_removed) && !is_ours(entry.path());
-    if (is_unfinished && is_other) {
-      throw ConfigError(fmt::format(
-          "--save '{}': '{}' has the name of an unfinished checkpoint, but is none: move it away",
-          path_, name));
+    if (!is_unfinished && !(parsed && parsed->second == kRemovedSuffix)) continue;
+    if (is_ours(entry.path())) {
+      (is_unfinished ? unfinished : removed).push_back(entry.path());
+      continue;
     }
-    if (is_unfinished) unfinished.push_back(entry.path());
-    if (is_removed && !is_other) removed.push_back(entry.path());
+    if (!is_unfinished) continue;
+    throw ConfigError(fmt::format(
+        "--save '{}': '{}' has the name of an unfinished checkpoint, but is none: move it away",
+        path_, name));
   }
   for (const fs::path& rest : removed) fs::remove_all(rest, ignored);
   for (const fs::path& rest : unfinished) {
@@ -186,10 +186,10 @@ void SaveFolder::check_newest(const std::string& resumed) const {
   const std::string newest = checkpoint_path(path_, steps.back());
   std::error_code ignored;
   if (!resumed.empty() && fs::equivalent(newest, resumed, ignored)) return;
-  throw ConfigError(fmt::format(
-      "--save '{}': its newest checkpoint is step-{}, which this run does not continue; "
-      "continue it with --resume, or save to another folder",
-      path_, steps.back()));
+  throw ConfigError(
+      fmt::format("--save '{}': its newest checkpoint is {}, which this run does not continue; "
+                  "continue it with --resume, or save to another folder",
+                  path_, checkpoint_name(steps.back())));
 }
 
 /// Otherwise the run would train up to that step and could not save it.

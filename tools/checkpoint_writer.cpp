@@ -48,14 +48,14 @@ void CheckpointWriter::write(const SavedRun& run, StateReader reader) const {
     folder_.check_room(contents_.bytes);
     write_files(run, std::move(reader));
   } catch (const IoError& error) {
-    throw IoError(
-        fmt::format("step-{} is not saved, earlier checkpoints are unchanged; it needs {}, "
-                    "and {} are free; cannot write",
-                    run.position.step, format_bytes(contents_.bytes),
-                    format_bytes(folder_.free_bytes())),
-        error.path, error.error_number);
+    throw IoError(fmt::format("{} is not saved, earlier checkpoints are unchanged; it needs {}, "
+                              "and {} are free; cannot write",
+                              checkpoint_name(run.position.step), format_bytes(contents_.bytes),
+                              format_bytes(folder_.free_bytes())),
+                  error.path, error.error_number);
   } catch (const ConfigError& error) {  // the name was free when the run started
-    throw Error(fmt::format("step-{} is not saved: {}", run.position.step, error.what()));
+    throw Error(
+        fmt::format("{} is not saved: {}", checkpoint_name(run.position.step), error.what()));
   }
   remove_old_checkpoints(folder_.path(), run.position.step, keep_, notice_);
 }

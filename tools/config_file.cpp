@@ -29,7 +29,6 @@
 #include "io/input_file.h"
 #include "io/plain_text.h"
 #include "tools/nearest_name.h"
-#include "tools/printable.h"
 
 namespace ebb {
 namespace {
@@ -402,7 +401,7 @@ std::vector<ConfigValue> read_config_file(const std::string& path, std::span<con
   try {
     text = read_input_file(path, "configuration file", kLargestFile);
   } catch (const Error& error) {
-    throw ConfigError(fmt::format("--config: {}", error.what()));
+    throw ConfigError(escaped(fmt::format("--config: {}", error.what())));
   }
   return read_config_text(path, text, flags);
 }

@@ -9,7 +9,8 @@
 //   save-weights-only = true    # a flag without a value
 //
 // Only config_file.cpp includes toml++, which takes seconds to compile. Pure functions, except
-// read_config_file(). Errors: ConfigError; its message is one line with file, line and column.
+// read_config_file(). Errors: ConfigError; its message is one line, which for errors of the text
+// has the file, the line and the column.
 #pragma once
 
 #include <span>

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <climits>
 
-#include "tools/printable.h"
+#include "io/plain_text.h"
 
 namespace ebb {
 namespace {

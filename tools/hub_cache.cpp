@@ -11,6 +11,7 @@
 
 #include "device/errors.h"
 #include "io/foreign_content.h"
+#include "io/input_file.h"
 #include "tools/flag_values.h"
 
 namespace ebb {

@@ -7,8 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "io/json_text.h"
-#include "system/cores.h"
-#include "system/thread_team.h"
 #include "tools/kept_file.h"
 #include "tools/machine.h"
 #include "tools/size_parse.h"

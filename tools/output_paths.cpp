@@ -166,7 +166,9 @@ void refuse_same_files(const TrainOptions& o, const MorePaths& more) {
     inputs.push_back({"--model", model});
   }
   for (const FlagPath& file : data) {
-    inputs.push_back({"the record of the data", find_record(file.path)});
+    for (const std::string& record : record_paths(file.path)) {
+      inputs.push_back({"the record of the data", record});
+    }
   }
   inputs.insert(inputs.end(), data.begin(), data.end());
   inputs.insert(inputs.end(), more.inputs.begin(), more.inputs.end());

@@ -2,14 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
 #include "device/planes.h"
 #include "io/json_text.h"
-#include "scheduler/run/device_state.h"
 #include "scheduler/search/choose.h"
 #include "tools/size_parse.h"
 

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "system/cores.h"
-#include "system/thread_team.h"
 #include "tools/cli.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"
@@ -126,12 +124,11 @@ PlannedMachine this_machine(const DeviceOptions& device) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
   const bool on_host = device.profile.kind == DeviceKind::Host;
   const DeviceInfo gpu = on_host ? DeviceInfo{} : whole_device(device);
-  const int threads = device.profile.num_threads;
   return {.name = "this",
           .device = on_host ? read_machine().cpu : gpu.name,
           .device_memory_bytes = on_host ? usable_bytes : gpu.memory_bytes,
           .host_memory_bytes = usable_bytes,
-          .num_threads = threads > 0 ? threads : num_usable_cores()};
+          .num_threads = device.profile.num_threads};
 }
 
 PlannedMachine planned_machine(const PlanRequest& request) {

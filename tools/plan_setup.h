@@ -40,9 +40,10 @@ void validate(const PlanRequest& request);
 struct PlanContext {
   PlannedMachine machine = {};
   std::optional<size_t> total_memory_bytes = {};  ///< if the device's memory is host memory
-  DeviceProfile device = {};                      ///< without --attention and --pinned
-  bool is_here = false;                           ///< this machine: flags cannot exceed its memory
-  uint64_t num_eval_tokens = 0;                   ///< of the evaluation data; 0: no evaluation
+  /// The kind, and the attention kernels without --attention; plan_step_of() sets the rest.
+  DeviceProfile device = {};
+  bool is_here = false;          ///< this machine: flags cannot exceed its memory
+  uint64_t num_eval_tokens = 0;  ///< of the evaluation data; 0: no evaluation
 };
 /// This machine with the device, without rates.
 PlannedMachine this_machine(const DeviceOptions& device);

@@ -10,8 +10,6 @@
 namespace ebb {
 namespace {
 
-constexpr size_t kLongestQuote = 100;
-
 /// Unicode has control characters below U+0020 and from U+007F to U+009F.
 bool is_control(std::string_view character) {
   const auto first = static_cast<unsigned char>(character.front());
@@ -47,12 +45,5 @@ std::string replaced(std::string_view text, bool keeps_newlines) {
 std::string printable(std::string_view text) { return replaced(text, false); }
 
 std::string printable_lines(std::string_view text) { return replaced(text, true); }
-
-std::string shortened(std::string_view text) {
-  if (text.size() <= kLongestQuote) return std::string(text);
-  size_t end = kLongestQuote;
-  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
-  return std::string(text.substr(0, end)) + "...";
-}
 
 }  // namespace ebb

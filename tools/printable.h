@@ -12,8 +12,4 @@ std::string printable(std::string_view text);
 /// The same, but newlines stay.
 std::string printable_lines(std::string_view text);
 
-/// A text for a message: up to 100 bytes of it, cut between two characters, and "..." if more were
-/// left out.
-std::string shortened(std::string_view text);
-
 }  // namespace ebb

@@ -36,6 +36,7 @@ RunConfig given_flags(const CommandLine& line, const RunConfig& taken = {});
 RunConfig give_flags(CommandLine& line, const RunConfig& config);
 
 /// Appends to an error message those of its flags that come from the checkpoint, with their values.
+/// REQUIRES: the message names flags and no options of the library (option_flags.h).
 std::string with_origin(std::string error, const RunConfig& taken);
 
 /// Adds to `given` the resolved value of every flag on which results depend, and makes all paths

@@ -8,7 +8,6 @@
 
 #include "device/errors.h"
 #include "io/label_check.h"
-#include "tools/option_flags.h"
 
 namespace ebb {
 namespace {
@@ -193,7 +192,8 @@ void check_documents(const DataFlags& flags, const DocumentFile& documents,
   }
 }
 
-/// `num_targets`: of the labels that the samples contain.
+/// Refuses labels of which no target is in a sample. `num_in_samples`: the labels of the tokens in
+/// samples. The few others are counted, because that reads less.
 void check_reached(const DataFlags& flags, const LabelFile& labels, uint64_t num_in_samples) {
   // An evaluation within a training reads fewer samples, and checks those.
   const uint64_t num_others = labels.num_labels() - num_in_samples;
@@ -340,7 +340,7 @@ std::vector<std::string> note_lines(std::span<const NotedFile> notes) {
     const auto first = std::ranges::find_if(notes, is_of_text);
     if (first == notes.end()) continue;
     const auto count = static_cast<uint64_t>(std::ranges::count_if(notes, is_of_text));
-    lines.push_back(with_flags(note_line(text, count, *first)));
+    lines.push_back(note_line(text, count, *first));
   }
   return lines;
 }

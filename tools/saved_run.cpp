@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
-#include "io/foreign_content.h"
 #include "io/input_file.h"
 #include "io/json_fields.h"
 #include "io/json_file.h"

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "device/errors.h"
-#include "io/foreign_content.h"
+#include "io/input_file.h"
 
 namespace ebb {
 

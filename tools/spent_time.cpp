@@ -75,13 +75,13 @@ SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double ste
 std::string format_spent(const SpentTime& spent) {
   const double total = spent.total_s();
   const auto percent = [total](double seconds) { return total > 0 ? 100 * seconds / total : 0.0; };
-  std::string text;
+  std::string text =
+      fmt::format("compute {:.1f} %, waiting for", percent(spent.streams[StreamKind::Compute]));
   for (const StreamInfo& info : kStreams) {
-    const bool waits = info.kind != StreamKind::Compute;
-    text += fmt::format("{}{} {:.1f} %, {}", info.name, waits ? "s" : "",
-                        percent(spent.streams[info.kind]), waits ? "" : "waiting for ");
+    if (info.kind == StreamKind::Compute) continue;
+    text += fmt::format(" {}s {:.1f} %,", info.name, percent(spent.streams[info.kind]));
   }
-  return text + fmt::format("rest {:.1f} %", percent(spent.rest_s));
+  return text + fmt::format(" rest {:.1f} %", percent(spent.rest_s));
 }
 
 }  // namespace ebb

@@ -21,6 +21,7 @@
 #include "tools/commands.h"
 #include "tools/device_warnings.h"
 #include "tools/machine.h"
+#include "tools/option_flags.h"
 #include "tools/output_paths.h"
 #include "tools/printable.h"
 #include "tools/progress.h"
@@ -51,7 +52,8 @@ auto naming_origin(const std::optional<Resumed>& resumed, const Work& work) {
   } catch (const PlanError&) {
     throw;
   } catch (const ConfigError& error) {
-    throw ConfigError(resumed ? with_origin(error.what(), resumed->taken) : error.what());
+    if (!resumed) throw;
+    throw ConfigError(with_origin(with_flags(error.what()), resumed->taken));
   }
 }
 

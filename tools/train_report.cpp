@@ -8,8 +8,6 @@
 #include "device/errors.h"
 #include "device/planes.h"
 #include "scheduler/search/choose.h"
-#include "system/cores.h"
-#include "system/thread_team.h"
 #include "tools/plan_report.h"
 #include "tools/progress.h"
 #include "tools/size_parse.h"
@@ -29,8 +27,7 @@ std::string device_line(const TrainSetup& setup) {
   const DeviceOptions& d = setup.device;
   std::string kind = "cuda" + attention_text(d);
   if (d.profile.kind == DeviceKind::Host) {
-    kind = fmt::format("host, {} threads",
-                       d.profile.num_threads > 0 ? d.profile.num_threads : num_usable_cores());
+    kind = fmt::format("host, {} threads", d.profile.num_threads);
     if (p.layout->weight_type() == DType::BF16) {
       kind += fmt::format(", {} arithmetic", name_of(*d.arithmetic));
     }

@@ -196,8 +196,9 @@ std::optional<AttentionKernels> attention_kernels(const TrainOptions& options, D
 
 DeviceOptions device_options(const TrainOptions& options) {
   const DeviceKind kind = device_kind(options);
+  const auto threads = static_cast<int>(options.threads);
   return {.profile = {.kind = kind,
-                      .num_threads = static_cast<int>(options.threads),
+                      .num_threads = threads > 0 ? threads : num_usable_cores(),
                       .attention = attention_kernels(options, kind),
                       .pinned_bytes = options.pinned.value_or(SIZE_MAX)},
           .load_bytes_per_s = options.link.load_bytes_per_s,

@@ -1,11 +1,9 @@
 // New files and folders appear complete or not at all.
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 
 #include "device/errors.h"
 #include "io/new_file.h"

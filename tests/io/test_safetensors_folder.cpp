@@ -82,7 +82,7 @@ TEST_F(WeightFolder, WithoutWeightsIsAnError) {
         std::pair{"model.safetensors.gz", "decompress it (gunzip)"},
         std::pair{"llama-q4.gguf", "the model that it was made from"}}) {
     write(name, "");
-    EXPECT_SAYS(opening_fails<ConfigError>(), (std::string("; its '") + name + "' ").c_str());
+    EXPECT_SAYS(opening_fails<ConfigError>(), std::string("; its '") + name + "' ");
     EXPECT_SAYS(opening_fails<ConfigError>(), says);
     std::filesystem::remove(path(name));
   }
@@ -117,7 +117,7 @@ TEST_F(WeightFolder, IndexAndFilesMustAgree) {
   const std::string one = "model-00001-of-00002.safetensors",
                     two = "model-00002-of-00002.safetensors";
   write_index({{"0", one}, {"1", two}, {"x", two}});
-  EXPECT_SAYS(opening_fails<FormatError>(), ("tensor 'x' is not in '" + two));
+  EXPECT_SAYS(opening_fails<FormatError>(), "tensor 'x' is not in '" + two);
   write_index({{"0", one}, {"x", two}});
   const auto unnamed = opening_fails<FormatError>();
   EXPECT_SAYS(unnamed, "tensor '1' is here, but the index does not name it");
@@ -125,7 +125,7 @@ TEST_F(WeightFolder, IndexAndFilesMustAgree) {
   write_index({{"0", two}, {"1", two}});
   EXPECT_SAYS(opening_fails<FormatError>(), "tensor '0' is not in");
   write_index({{"0", one}, {"1", one}, {"x", two}});
-  EXPECT_SAYS(opening_fails<FormatError>(), ("tensor '1' is here, but the index says in " + one));
+  EXPECT_SAYS(opening_fails<FormatError>(), "tensor '1' is here, but the index says in " + one);
   write_index({{"0", one}, {"1", "model-00003-of-00003.safetensors"}});
   EXPECT_SAYS(opening_fails<ConfigError>(),
               "names 2 files, of which the folder lacks 1: 'model-00003-of-00003.safetensors'");

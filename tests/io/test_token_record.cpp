@@ -66,7 +66,7 @@ TEST(TokenRecords, FieldsThatAreWrongAreNamed) {
     Json json = valid();
     json.erase(name);
     const auto error = error_of<FormatError>([&] { parse_token_record(kPath, json_text(json)); });
-    EXPECT_SAYS(error, (name + " is missing; allowed is").c_str());
+    EXPECT_SAYS(error, name + " is missing; allowed is");
   }
 }
 

@@ -205,6 +205,17 @@ TEST_F(Checkpoints, AGivenFlagIsKeptAndAnErrorSaysThatItIsFromTheCheckpoint) {
   EXPECT_EQ(succeed(higher).err.find("--min-lr was"), std::string::npos);
 }
 
+TEST_F(Checkpoints, AnErrorThatNamesAnOptionSaysThatItIsFromTheCheckpoint) {
+  std::string tokens;
+  for (int i = 0; i < 705; ++i) tokens += {static_cast<char>(i * i % 251), '\0'};
+  succeed(train({"--save", save(), "--steps", "3", "--data", folder_.write("t.bin", tokens),
+                 "--token-type", "u16"}));
+  const std::string text = folder_.write("even.txt", content_of(text_) + ".");
+  const Outcome outcome = run({"train", "--resume", "--save", save(), "--data", text});
+  EXPECT_FAILS(outcome, 2, "--token-type u16: data '" + text + "' is text, not plain tokens: ");
+  EXPECT_FAILS(outcome, 2, "; this value comes from the checkpoint: --token-type u16\n");
+}
+
 TEST_F(Checkpoints, OtherDataIsReported) {
   train_until_six();
   const std::string other = folder_.write("other.txt", content_of(text_) + "more");

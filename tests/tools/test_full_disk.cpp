@@ -1,10 +1,8 @@
 // A full disk: the error of the run says how much a checkpoint takes and how much is free. No
 // earlier checkpoint is lost.
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 
 #include "tests/file_size_limit.h"

@@ -108,9 +108,8 @@ TEST_F(InferenceCommands, EvalHasTheSameBitsInASmallBudgetAndOtherMicroBatches) 
   const Arguments preset = {"--preset",     "llama-toy-bytes",
                             "--data",       folder_.write("text", text),
                             "--token-type", "bytes"};
-  const auto with = [&](Arguments more) {
-    more += preset;
-    return run({"eval", "--seq-length", "32"}, more);
+  const auto with = [&](const Arguments& more) {
+    return run({"eval", "--seq-length", "32"}, more + preset);
   };
   const Outcome all = with({});
   ASSERT_EQ(all.exit_code, 0) << all.err;
@@ -197,10 +196,7 @@ TEST_F(InferenceCommands, EvalOfACheckpointAgreesWithTheRunsEvaluation) {
 
 TEST_F(InferenceCommands, GenerateContinuesTokens) {
   const Arguments model = {"--model", hf_folder("llama"), "--prompt-tokens", "3,1,4,1,5"};
-  const auto with = [&](Arguments more) {
-    more += model;
-    return generate(more);
-  };
+  const auto with = [&](const Arguments& more) { return generate(more + model); };
   const Outcome greedy = with({"--max-tokens", "9"});
   ASSERT_EQ(greedy.exit_code, 0) << greedy.err;
   EXPECT_EQ(std::count(greedy.out.begin(), greedy.out.end(), ','), 8);

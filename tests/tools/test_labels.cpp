@@ -68,17 +68,11 @@ TEST_F(LabelRuns, PackedDocumentsHaveTheBitsOfUnpackedOnes) {
     for (const char* dtype : {"fp32", "bf16"}) {
       const Arguments common = {"--preset", preset,       "--dtype", dtype,
                                 "--order",  "sequential", "--steps", "4"};
-      const auto with = [&](Arguments more) {
-        more = common + more;
-        return hash_of(more);
-      };
+      const auto with = [&](const Arguments& more) { return hash_of(common + more); };
       const std::string alone =
           with({"--labels", unpacked, "--seq-length", "32", "--micro-batch-size", "4"});
       const Arguments two = {"--seq-length", "64", "--micro-batch-size", "2"};
-      const auto two_with = [&](Arguments more) {
-        more += two;
-        return with(more);
-      };
+      const auto two_with = [&](const Arguments& more) { return with(more + two); };
       SCOPED_TRACE(std::string(preset) + " " + dtype);
       EXPECT_EQ(two_with({"--documents", packed}), alone);
       EXPECT_EQ(two_with({"--documents", packed, "--labels", unpacked}), alone);
@@ -94,10 +88,7 @@ TEST_F(LabelRuns, ASmallerBudgetGivesTheSameBits) {
   const Arguments common = {"--steps",     "2",
                             "--labels",    labels("labels", some),
                             "--documents", documents({0, 7, 8, 50, 51, 333, 704})};
-  const auto with = [&](Arguments more) {
-    more = common + more;
-    return hash_of(more);
-  };
+  const auto with = [&](const Arguments& more) { return hash_of(common + more); };
   const std::string all = with({});
   EXPECT_EQ(
       with({"--device-memory", "4MiB", "--micro-batch-order", "vertical", "--recompute", "block"}),
@@ -114,10 +105,7 @@ TEST_F(LabelRuns, AResumedRunHasTheSameBits) {
                            "--eval-data",    text_,       "--eval-labels",    labels_file,
                            "--eval-steps",   "4",         "--eval-documents", documents_file,
                            "--eval-batches", "2"};
-  const auto with = [&](Arguments more) {
-    more += flags;
-    return train(more);
-  };
+  const auto with = [&](const Arguments& more) { return train(more + flags); };
   succeed(with({}));
   const auto uninterrupted = log();
   succeed(with({"--save", save(), "--save-steps", "3"}));
@@ -140,10 +128,7 @@ TEST_F(LabelRuns, AStepWithoutLabelsIsReportedAndUpdatesNothing) {
   std::vector<int32_t> some = next_tokens();
   std::fill_n(some.begin(), 8 * 32, kIgnored);  // all labels of the first step
   const Arguments common = {"--labels", labels("labels", some), "--order", "sequential"};
-  const auto with = [&](Arguments more) {
-    more = common + more;
-    return succeed(train(more));
-  };
+  const auto with = [&](const Arguments& more) { return succeed(train(common + more)); };
   const Outcome outcome = with({"--steps", "2"});
   EXPECT_SAYS(outcome.err, "step 1: all labels of its 256 tokens are -100");
   const auto lines = log();

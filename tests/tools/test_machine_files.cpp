@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "io/json_text.h"
 #include "tests/tools/run_ebb.h"
@@ -36,7 +35,7 @@ class MachineFiles : public testing::Test {
 TEST_F(MachineFiles, NameTheSourcesOfThePresetRates) {
   plan_json({"--machine", "h100", "--write-machine", file_});
   const Json sources = parse_json(content_of(file_))["sources"];
-  EXPECT_SAYS(sources["flops_per_s"].get<std::string>(), "data sheet");
+  EXPECT_SAYS(sources["flops_per_s"].get<std::string>(), "bench/results/");
   EXPECT_TRUE(sources.contains("host_memory_bytes"));
   EXPECT_EQ(sources["kernel_s"], "assumed: launch and tail of a short kernel");
   const std::string copy = (folder_.path() / "copy.json").string();

@@ -52,6 +52,12 @@ class Texts(unittest.TestCase):
                   "printf '%s\\n' \"${COMPREPLY[@]}\"\n")
         return set(output_of("bash", "-c", script, cwd=self.folder).split())
 
+    def test_flags_that_stand_for_options_are_flags_of_commands(self):
+        table = (ROOT / "tools/option_flags.cpp").read_text(encoding="utf-8")
+        flags = set(re.findall(r'^    \{"\w+", "(--[\w-]+)"\},$', table, re.MULTILINE))
+        self.assertGreater(len(flags), 20)
+        self.assertEqual(flags - {flag for command in self.commands for flag in flags_of_help(command)}, set())
+
     def test_every_flag_of_help_is_in_every_text(self):
         zsh, fish, man = self.text("_ebb"), self.text("ebb.fish"), self.text("ebb.1").replace("\\-", "-")
         num_flags = 0

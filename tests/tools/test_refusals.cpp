@@ -130,10 +130,7 @@ TEST_F(CommandLineTest, ValuesOutOfRangeAreErrors) {
 
 TEST_F(CommandLineTest, InvalidShapesAreErrors) {
   const Arguments common = {"train", "--preset", kToy, "--data", text_, "--device", "host"};
-  const auto with = [&](Arguments more) {
-    more = common + more;
-    return run(more);
-  };
+  const auto with = [&](const Arguments& more) { return run(common + more); };
   EXPECT_FAILS(with({"--seq-length", "4096"}), 2, "--seq-length '4096'");
   EXPECT_FAILS(with({"--seq-length", "0"}), 2, "--seq-length '0'");
   EXPECT_FAILS(with({"--max-seq-length", "-8"}), 2, "--seq-length '-8'");

@@ -1,9 +1,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -49,18 +46,6 @@ TEST(TrainOptions, LoadedWeightsHaveGentleDefaults) {
 ConfigError error_of(Arguments arguments) {
   return test::error_of<ConfigError>([&] { parse_with(std::move(arguments)); });
 }
-
-class ConfigFile : public testing::Test {
- protected:
-  void TearDown() override { std::filesystem::remove(path_); }
-  std::string write(const std::string& text) const {
-    std::ofstream(path_) << text;
-    return path_;
-  }
-  std::string path_ = (std::filesystem::temp_directory_path() /
-                       ("ebb-test-" + std::to_string(::getpid()) + ".toml"))
-                          .string();
-};
 
 /// The kernels use these values in fp32, where they must be neither denormal nor infinite.
 TEST(TrainOptions, ValuesOutsideOfFp32AreRefusedWithTheWholeRange) {
@@ -279,39 +264,6 @@ TEST(TrainOptions, UnknownFlagsAreErrors) {
   }
   EXPECT_SAYS(error_of({"--log"}), "--log");
   EXPECT_SAYS(error_of({"--steps", "1", "--steps", "2"}), "--steps");
-}
-
-TEST_F(ConfigFile, IsReadAndTheCommandLineWins) {
-  const std::string path = write(
-      "# a run\npreset = \"gpt2\"\ndata = [\"a\", \"b\"]\nsteps = 20\nlr = 1e-3\nclip = 0.5\n"
-      "chunk-size = \"8MiB\"\nlink = \"12GB/s,6GB/s\"\ndry-run = true\n");
-  const TrainOptions o = parse({"--config", path, "--steps", "30"});
-  EXPECT_EQ(o.preset, "gpt2");
-  EXPECT_EQ(o.data, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(o.steps, 30u);
-  EXPECT_EQ(o.learning_rate, 1e-3);
-  EXPECT_EQ(o.max_grad_norm, 0.5);
-  EXPECT_EQ(o.chunk_size, size_t{8} << 20);
-  EXPECT_EQ(o.link.store_bytes_per_s, 6e9);
-  EXPECT_TRUE(o.dry_run);
-}
-
-TEST_F(ConfigFile, TextIsReadAsACheckpointWroteIt) {
-  const std::vector<std::string> texts = {"plain",         "two words", R"(a "quoted" name)",
-                                          R"(back\slash)", "it's",      R"(3\" disk)"};
-  const TrainOptions o =
-      parse({"--config", write(to_toml({{"preset", {"gpt2"}}, {"data", texts}})), "--steps", "1"});
-  EXPECT_EQ(o.data, texts);
-}
-
-TEST_F(ConfigFile, UnknownKeysAndBadValuesAreErrors) {
-  EXPECT_SAYS(error_of({"--config", write("bogus = 1\n")}), "bogus");
-  EXPECT_SAYS(error_of({"--config", write("[train]\nsteps = 1\n")}), "train");
-  EXPECT_SAYS(error_of({"--config", write("steps = -1\n")}), "--steps '-1'");
-  EXPECT_SAYS(error_of({"--config", "/nonexistent/x.toml"}),
-              "--config: cannot open configuration file '/nonexistent/x.toml'");
-  EXPECT_SAYS(error_of({"--config", "/tmp"}),
-              "--config: configuration file '/tmp': not a regular file");
 }
 
 }  // namespace

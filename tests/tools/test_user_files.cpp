@@ -80,6 +80,20 @@ TEST_F(UserFiles, TheRecordOfATokenFileIsNotOverwritten) {
   EXPECT_EQ(content_of(record), "{}");
 }
 
+/// A later run would read it as the record.
+TEST_F(UserFiles, AnOutputDoesNotBecomeTheRecordOfATokenFile) {
+  fs::create_directory(path("linked"));
+  const std::string data = folder_.write("t.bin", content_of(text_)), link = path("linked/l.bin");
+  fs::create_symlink(data, link);
+  for (const std::string& output : {link + ".json", data + ".json"}) {
+    EXPECT_FAILS(run(train({"--data", link, "--token-type", "bytes", "--trace", output})), 2,
+                 "would overwrite the record of the data");
+    EXPECT_FALSE(fs::exists(output));
+  }
+  // Only a name that ends in .bin has a record.
+  succeed(train({"--steps", "1", "--trace", text_ + ".json"}));
+}
+
 TEST_F(UserFiles, AFileThatAFolderLinksToIsNotOverwritten) {
   fs::create_directories(path("data"));
   const std::string real = folder_.write("real.txt", content_of(text_));
@@ -334,8 +348,10 @@ TEST_F(UserFiles, AStateOfAnotherRunIsRefused) {
 
 /// Limits the size of files as batch systems do. SIGXFSZ has its default action here.
 TEST_F(UserFiles, ALimitOfTheSizeOfFilesIsAnError) {
-  const FileSizeLimit limit(8192, SIG_DFL);
-  const Outcome outcome = run(train({"--steps", "1000"}));
+  const Outcome outcome = [this] {
+    const FileSizeLimit limit(8192, SIG_DFL);
+    return run(train({"--steps", "1000"}));
+  }();
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_SAYS(outcome.err, "cannot write log '" + log_ + "': File too large");
 }

@@ -11,7 +11,7 @@ class Notices:
         self.kinds = {}  # text -> [count, first place]
 
     def expect(self, text):
-        """Counts this kind even if there are many others."""
+        """Keeps a place for this kind, so that add() counts it however many other kinds there are."""
         self.kinds.setdefault(text, [0, ""])
 
     def add(self, text, place):
