@@ -33,7 +33,7 @@ class MachineFiles : public testing::Test {
 };
 
 TEST_F(MachineFiles, NameTheSourcesOfThePresetRates) {
-  plan_json({"--machine", "h100", "--write-machine", file_});
+  plan_json({"--machine", "h200", "--write-machine", file_});
   const Json sources = parse_json(content_of(file_))["sources"];
   EXPECT_SAYS(sources["flops_per_s"].get<std::string>(), "bench/results/");
   EXPECT_TRUE(sources.contains("host_memory_bytes"));
