@@ -25,25 +25,16 @@ constexpr int64_t kUnroll = 32;
 /// (docs/decisions.md).
 inline int64_t prefetch_distance() { return __builtin_cpu_is("amdfam19h") ? 96 : 512; }
 
-/// The view from element `first` on.
-template <class W, class G>
-AdamWView<W, G> from(const AdamWView<W, G>& at, int64_t first) {
-  return {at.weight + first, at.remainder ? at.remainder + first : nullptr, at.momentum + first,
-          at.variance + first, at.gradient + first};
-}
-
 template <class W, class G>
 Remainder<W>* remainder_at(const AdamWView<W, G>& at, int64_t i) {
   return std::is_same_v<W, float> ? nullptr : at.remainder + i;
 }
 
-/// Returns body(W{}, G{}) with the types of the planes' weights and gradients.
-template <class Body>
-auto with_types(const Planes& planes, const Body& body) {
-  return with_float_type(planes.weight_dtype, [&](auto weight) {
-    return with_float_type(planes.gradient_dtype,
-                           [&](auto gradient) { return body(weight, gradient); });
-  });
+/// The view from element `first` on.
+template <class W, class G>
+AdamWView<W, G> from(const AdamWView<W, G>& at, int64_t first) {
+  return {at.weight + first, remainder_at(at, first), at.momentum + first, at.variance + first,
+          at.gradient + first};
 }
 
 template <class D>

@@ -27,8 +27,7 @@ HWY_INLINE hn::Vec<D> update_moments(D d, const AdamWView<W, G>& at, int64_t i,
 }
 
 template <class W, class G>
-void update(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
-  const AdamWView<W, G> at = adamw_view<W, G>(planes);
+void update(AdamWView<W, G> at, int64_t n, const AdamWCoefficients& c) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> d1;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -47,7 +46,7 @@ void update(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
 }
 
 void update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
-  with_types(planes, [&]<class W, class G>(W, G) { update<W, G>(planes, n, c); });
+  with_adamw_view(planes, [&](const auto& at) { update(at, n, c); });
 }
 
 }  // namespace HWY_NAMESPACE

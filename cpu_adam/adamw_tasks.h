@@ -10,8 +10,9 @@
 
 namespace ebb {
 
-/// Throws LogicError if a plane that the update needs is missing or has an unknown type, or if runs
-/// do not ascend or are not within the planes.
+/// Throws LogicError if a plane or the gradient is missing, if weights or gradient have no float
+/// type, or if runs do not ascend or are not within the planes. Checks only the runs if there are
+/// none or n is 0.
 void check_update(const Planes& planes, int64_t n, std::span<const AdamWRange> runs,
                   const AdamWStep& step);
 

@@ -224,9 +224,8 @@ HWY_NOINLINE int64_t update_groups(AdamWView<W, G> at, int64_t end, AdamWCoeffic
 }
 
 template <class W, class G>
-int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c, uint8_t* log,
-                        OutlierWriter& outliers) {
-  const AdamWView<W, G> at = adamw_view<W, G>(planes);
+int64_t update_with_log(const AdamWView<W, G>& at, int64_t n, const AdamWCoefficients& c,
+                        uint8_t* log, OutlierWriter& outliers) {
   const Inverse inverse(c);
   const int64_t whole = n / kUndoElements * kUndoElements;
   int64_t done = update_groups(at, whole, c, inverse, log, outliers);
@@ -242,9 +241,8 @@ int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients
 }
 
 template <class W, class G>
-void undo(const Planes& planes, int64_t n, const AdamWCoefficients& c,
+void undo(const AdamWView<W, G>& at, int64_t n, const AdamWCoefficients& c,
           const AdamWCoefficients* instead, const uint8_t* log, OutlierReader& outliers) {
-  const AdamWView<W, G> at = adamw_view<W, G>(planes);
   const Inverse inverse(c);
   const int64_t whole = n / kUndoElements * kUndoElements;
   undo_groups(at, whole, c, inverse, instead, log, outliers);
@@ -256,15 +254,13 @@ void undo(const Planes& planes, int64_t n, const AdamWCoefficients& c,
 
 int64_t update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c, uint8_t* log,
                      OutlierWriter& outliers) {
-  return with_types(planes, [&]<class W, class G>(W, G) {
-    return update_with_log<W, G>(planes, n, c, log, outliers);
-  });
+  return with_adamw_view(planes,
+                         [&](const auto& at) { return update_with_log(at, n, c, log, outliers); });
 }
 
 void undo_all(const Planes& planes, int64_t n, const AdamWCoefficients& c,
               const AdamWCoefficients* instead, const uint8_t* log, OutlierReader& outliers) {
-  with_types(planes,
-             [&]<class W, class G>(W, G) { undo<W, G>(planes, n, c, instead, log, outliers); });
+  with_adamw_view(planes, [&](const auto& at) { undo(at, n, c, instead, log, outliers); });
 }
 
 }  // namespace HWY_NAMESPACE

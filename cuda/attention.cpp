@@ -120,19 +120,8 @@ bool Attention::submit_to_library(cudaStream_t stream, const AttentionOperands& 
   return true;
 }
 
-namespace {
-
-void check_head_size(const AttentionOperands& f) {
-  EBB_CHECK(f.head_size <= cuda::kLargestHead,
-            "attention: heads of " + std::to_string(f.head_size) +
-                " channels; the CUDA backend has kernels for up to " +
-                std::to_string(cuda::kLargestHead) + ", take more heads or `device` host");
-}
-
-}  // namespace
-
 size_t AttentionForward::workspace_bytes(const GpuLaunch&) const {
-  check_head_size(operands());
+  cuda::check_head_size("attention", operands().head_size);
   return kAttentionWorkspaceBytes;
 }
 
@@ -143,18 +132,20 @@ void AttentionForward::run(const GpuLaunch& gpu) const {
 
 /// The GPU's AttentionCached::run() is in cuda/kernels/attention_cached.cu.
 size_t AttentionCached::workspace_bytes(const GpuLaunch&) const {
-  check_head_size(operands());
+  cuda::check_head_size("attention", operands().head_size);
   return 0;
 }
 
 size_t AttentionBackward::workspace_bytes(const GpuLaunch& gpu) const {
-  check_head_size(operands());
-  return gpu.attention->backward_workspace_bytes(operands());
+  const AttentionOperands f = operands();
+  cuda::check_head_size("attention", f.head_size);
+  return gpu.attention->backward_workspace_bytes(f);
 }
 
 void AttentionBackward::run(const GpuLaunch& gpu) const {
-  gpu.attention->backward(gpu.stream, operands(), gpu.scratch<std::byte>(workspace_bytes(gpu)),
-                          gpu.data_error);
+  const AttentionOperands f = operands();
+  const size_t bytes = gpu.attention->backward_workspace_bytes(f);
+  gpu.attention->backward(gpu.stream, f, gpu.scratch<std::byte>(bytes), gpu.data_error);
 }
 
 }  // namespace ebb

@@ -57,7 +57,8 @@ class CudaHostStream final : public Stream {
   mutable std::mutex mutex_;
   std::exception_ptr error_;  // written by the stream's thread only, which reads it without lock
   StreamStats stats_;
-  ThreadQueue<InlineFunction<void(), 592>> queue_;  // last: its thread uses the members above
+  // Last: its thread uses the members above.
+  ThreadQueue<InlineFunction<void(), sizeof(HostFunction) + 64>> queue_;
 };
 
 class CudaStream final : public KernelStream {

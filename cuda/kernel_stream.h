@@ -14,7 +14,7 @@ namespace ebb {
 
 /// Launches one or more kernels on the given CUDA stream, in the submitting thread. Throws
 /// DeviceError if CUDA refuses one.
-using KernelLaunch = InlineFunction<void(cudaStream_t), 320>;
+using KernelLaunch = InlineFunction<void(cudaStream_t), 16>;
 
 class KernelStream : public Stream {
  public:

@@ -1,5 +1,6 @@
 // The planes of AdamW: the rows of state_planes(), and the pointers with which kernels access them.
-// AdamW's kernels include this file; all other code iterates over the rows.
+// The kernels of AdamW and the table's own source use this file; all other code iterates over the
+// rows.
 #pragma once
 
 #include <array>
@@ -45,7 +46,8 @@ inline constexpr std::array kFloatPlanes = {
     PlaneInfo{.name = "variance", .type = DType::F32, .bytes_per_group = 4},
 };
 
-/// The most outliers of kUndoElements elements in an undo log: the fp32 values of each element.
+/// The most outliers of kUndoElements elements in an undo log: momentum, variance and master of
+/// each element, which are the planes of fp32 weights.
 inline constexpr uint32_t kMostOutliersTogether = kFloatPlanes.size() * kUndoElements;
 
 /// The element type of the plane that completes a weight to its master: the low half of bf16
@@ -63,7 +65,8 @@ struct AdamWView {
   const Gradient* gradient;
 };
 
-/// Gives the rows of the table their names. REQUIRES: the planes have these types.
+/// Gives the rows of the table their names. REQUIRES: the planes have these types, and the gradient
+/// too if it is used.
 template <class Weight, class Gradient>
 AdamWView<Weight, Gradient> adamw_view(const Planes& planes) {
   constexpr bool kHasRemainder = !std::is_same_v<Weight, float>;
@@ -73,6 +76,15 @@ AdamWView<Weight, Gradient> adamw_view(const Planes& planes) {
           reinterpret_cast<float*>(planes[kMomentum]),
           reinterpret_cast<float*>(planes[kMomentum + 1]),
           reinterpret_cast<const Gradient*>(planes.gradient)};
+}
+
+/// Returns body(view) with the view of the planes' types. REQUIRES: both are float types.
+template <class Body>
+auto with_adamw_view(const Planes& planes, const Body& body) {
+  return with_float_type(planes.weight_dtype, [&]<class W>(W) {
+    return with_float_type(planes.gradient_dtype,
+                           [&]<class G>(G) { return body(adamw_view<W, G>(planes)); });
+  });
 }
 
 }  // namespace ebb

@@ -22,10 +22,9 @@ std::unique_ptr<Device> create_sim_device(const DeviceOptions& options);
 std::unique_ptr<Device> create_cuda_device(const DeviceOptions& options);
 
 /// The kernels of the host backend. `team` and `workspace` must outlive them. Each object serves
-/// one compute stream. A kernel checks its arguments and submits one function together with its
-/// cost (Stream::submit). So the same object also serves the simulated device, which does not run
-/// the function. REQUIRES: this processor supports `arithmetic`, unless the kernels are only
-/// counted.
+/// one compute stream. submit() checks a kernel and submits it as a function together with its cost
+/// (Stream::submit). So the same object also serves the simulated device, which does not run the
+/// function. REQUIRES: this processor supports `arithmetic`, unless the kernels are only counted.
 std::unique_ptr<Kernels> create_host_kernels(ThreadTeam& team, const Workspace& workspace,
                                              Arithmetic arithmetic);
 

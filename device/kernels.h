@@ -5,7 +5,7 @@
 //   check()            checks shapes and types, throws LogicError if they do not match, and returns
 //                      the cost that is the same on every device (device/kernels/*.cpp)
 //   run()              computes the kernel on the host (device/host/kernels/), or launches it on a
-//                      GPU (cuda/kernels/)
+//                      GPU (cuda/kernels/, cuda/linear.cpp, cuda/attention.cpp)
 //   workspace_bytes()  only for kernels that need scratch memory on this kind of device: its size.
 //                      workspace_bytes() may also throw LogicError for sizes that this kind of
 //                      device cannot compute. A kernel without scratch memory may have it only for
@@ -39,7 +39,8 @@
 
 namespace ebb {
 
-/// One of all kernels, with its arguments.
+/// One of all kernels, with its arguments. A struct, so that autograd/ can declare it without its
+/// kernels.
 struct AnyKernel
     : std::variant<LinearForward, LinearActivationForward, LinearBackwardInput,
                    ActivationLinearBackward, LinearBackwardWeight, LayerNormForward,
@@ -57,7 +58,8 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
   /// Checks the arguments, and submits the kernel to the stream. Throws LogicError if the arguments
-  /// violate the contract of the kernel. Does not allocate.
+  /// violate the contract of the kernel. Does not allocate, except for a GPU: its libraries make a
+  /// plan for each new shape.
   virtual void submit(Stream& stream, const AnyKernel& kernel) = 0;
   virtual LogitsShape logits_shape() const = 0;
   /// Sentences for the user about the kernels submitted so far, for example that a slower kernel

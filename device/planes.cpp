@@ -9,6 +9,9 @@ namespace ebb {
 namespace {
 
 constexpr bool is_table(std::span<const PlaneInfo> rows) {
+  for (const PlaneInfo& row : rows) {
+    if (row.elements_per_group == 1 && row.bytes_per_group != size_of(row.type)) return false;
+  }
   return rows.size() <= kMostPlanes && rows[kWeightPlane].is_copied;
 }
 static_assert(is_table(kSplitPlanes) && is_table(kWholePlanes) && is_table(kFloatPlanes));
@@ -84,7 +87,9 @@ void check_planes(const Planes& planes, PlaneSet needed) {
   const std::span<const PlaneInfo> infos = state_planes(planes.weight_dtype);
   for (size_t i = 0; i < kMostPlanes; ++i) {
     EBB_CHECK(planes[i] == nullptr || i < infos.size(), "more planes than the weights' type has");
-    EBB_CHECK(planes[i] != nullptr || !needed[i], infos[i].name);
+    EBB_CHECK(planes[i] != nullptr || !needed[i],
+              "the plane " + std::string(i < infos.size() ? infos[i].name : "beyond the table") +
+                  " is missing");
   }
 }
 

@@ -76,7 +76,7 @@ struct Planes {
 };
 
 /// Throws LogicError if a needed plane is null, or if a plane is set that the table does not have.
-/// Does not check the gradient.
+/// Does not check the gradient. Cannot see whether a plane has the type that the table says.
 void check_planes(const Planes& planes, PlaneSet needed);
 
 }  // namespace ebb

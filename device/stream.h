@@ -31,7 +31,9 @@ namespace ebb {
 struct Cost {
   double flops = 0;
   double attention_flops = 0;  ///< the part of `flops` in attention
-  double vector_flops = 0;     ///< the part of `flops` outside of attention and matrix products
+  /// The part of `flops` outside of attention and matrix products; 0 for kernels that memory
+  /// limits.
+  double vector_flops = 0;
   double bytes = 0;            ///< read and written on the device
   size_t workspace_bytes = 0;  ///< scratch memory of the kernel in the device's shared workspace
   std::string_view name = {};  ///< static storage

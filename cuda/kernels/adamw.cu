@@ -116,14 +116,11 @@ namespace ebb {
 using namespace cuda;
 
 void AdamWUpdate::run(const GpuLaunch& gpu) const {
-  with_float_type(planes.weight_dtype, [&]<class W>(W) {
-    with_float_type(planes.gradient_dtype, [&]<class G>(G) {
-      const AdamWView<W, G> at = adamw_view<W, G>(planes);
-      const int64_t blocks = ceil_div(n, kElementThreads * kTogether);
-      launch("adamw", gpu.stream, blocks_for(blocks < kMostBlocks ? blocks : kMostBlocks, 1),
-             kElementThreads, sizeof(AdamWCoefficients), update<W, G>, at, planes_are_wide(at), n,
-             coefficients);
-    });
+  with_adamw_view(planes, [&]<class W, class G>(const AdamWView<W, G>& at) {
+    const int64_t blocks = ceil_div(n, kElementThreads * kTogether);
+    launch("adamw", gpu.stream, blocks_for(blocks < kMostBlocks ? blocks : kMostBlocks, 1),
+           kElementThreads, sizeof(AdamWCoefficients), update<W, G>, at, planes_are_wide(at), n,
+           coefficients);
   });
 }
 

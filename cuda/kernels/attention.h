@@ -19,8 +19,8 @@ struct Head {
   const AttentionOperands& f;
   int64_t b, head;
 
-  __device__ Head(const AttentionOperands& launch, int64_t index)
-      : f(launch), b(blockIdx.z), head(index) {}
+  __device__ Head(const AttentionOperands& operands, int64_t index)
+      : f(operands), b(blockIdx.z), head(index) {}
 
   __device__ int num_tokens() const { return static_cast<int>(f.num_tokens); }
   __device__ int size() const { return static_cast<int>(f.head_size); }

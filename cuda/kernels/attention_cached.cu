@@ -101,12 +101,12 @@ using namespace cuda;
 void AttentionCached::run(const GpuLaunch& gpu) const {
   const AttentionOperands f = operands();
   const int64_t num_tokens = f.batch * f.num_tokens;
-  const int64_t columns = 2 * f.num_kv_heads * f.head_size;
   launch("check_positions", gpu.stream, blocks_for(num_tokens, kElementThreads), kElementThreads, 0,
          find_bad_position, f, gpu.data_error);
   with_float_type(f.dtype, [&](auto zero) {
-    launch("attention_cached", gpu.stream, blocks_for(num_tokens * columns, kElementThreads),
-           kElementThreads, 0, append<decltype(zero)>, f);
+    launch("attention_cached", gpu.stream,
+           blocks_for(num_tokens * f.key_columns(), kElementThreads), kElementThreads, 0,
+           append<decltype(zero)>, f);
     launch("attention_cached", gpu.stream, blocks_for(num_tokens * f.num_heads, kWarps),
            kWarps * kWarp, 0, attend<decltype(zero)>, f);
   });

@@ -166,6 +166,7 @@ void check_indices(const GpuLaunch& gpu, const Tensor& indices, int64_t limit, i
   launch("check_indices", gpu.stream, blocks_for(n, kElementThreads), kElementThreads, 0,
          find_bad_index, indices.as<int32_t>(), n, limit, ignored, kind, gpu.data_error);
 }
+
 }  // namespace ebb::cuda
 
 namespace ebb {

@@ -1,17 +1,19 @@
 // What the kernels of a GPU work with, and the launches that several kernels share.
 //
-// The files of this folder have the GPU's part of the kernels (device/kernels.h): their member
-// functions run() and workspace_bytes(). Each run() launches on the stream and returns. The caller
-// has checked the arguments. All pointers are to memory that the device can read and write. The
-// functions throw DeviceError.
+// The files of this folder, cuda/linear.cpp and cuda/attention.cpp have the GPU's part of the
+// kernels (device/kernels.h): their member functions run() and workspace_bytes(). Each run()
+// launches on the stream and returns. The caller has checked the arguments. All pointers are to
+// memory that the device can read and write. The functions throw DeviceError.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "cuda/data_error.h"
+#include "device/errors.h"
 #include "device/kernels.h"
 #include "device/workspace.h"
 
@@ -41,6 +43,13 @@ namespace cuda {
 
 /// The largest number of channels of a head in attention and rotary kernels.
 inline constexpr int64_t kLargestHead = 256;
+/// Throws LogicError if the heads of this kernel have more channels.
+inline void check_head_size(const char* kernel, int64_t size) {
+  EBB_CHECK(size <= kLargestHead, std::string(kernel) + ": heads of " + std::to_string(size) +
+                                      " channels; the CUDA backend has kernels for up to " +
+                                      std::to_string(kLargestHead) +
+                                      ", take more heads or `device` host");
+}
 
 /// Returns cudaSuccess if this build has code for the current device of this thread. Defined in
 /// elementwise.cu.

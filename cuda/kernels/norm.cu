@@ -147,6 +147,7 @@ void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write
         {sums.as<float>(), nullptr, n, partials, num_row_blocks(x.rows()), write, x.columns() - n});
   });
 }
+
 }  // namespace ebb::cuda
 
 namespace ebb {

@@ -128,10 +128,7 @@ namespace ebb {
 using namespace cuda;
 
 size_t RotaryTable::workspace_bytes(const GpuLaunch&) const {
-  EBB_CHECK(table.columns() <= kLargestHead,
-            "rotary_table: heads of " + std::to_string(table.columns()) +
-                " channels; the CUDA backend has kernels for up to " +
-                std::to_string(kLargestHead));
+  check_head_size("rotary_table", table.columns());
   return 0;
 }
 

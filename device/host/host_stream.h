@@ -46,7 +46,7 @@ class HostStream final : public Stream {
   StreamStats stats() const override;
 
  private:
-  using Task = InlineFunction<void(), 592>;
+  using Task = InlineFunction<void(), sizeof(HostFunction) + 64>;
 
   // Called on the submitting thread.
   void enqueue(auto command);

@@ -14,7 +14,7 @@ struct AttentionOperands {
   int64_t window = 0;  // 0: all
   float scale = 1;
   Dropout dropout = {};
-  float kept_factor = 1;                     // dropout.kept_factor()
+  float kept_factor = 1;  // dropout.kept_factor(), computed once and not for each element
   const int32_t* document_starts = nullptr;  // (batch, num_tokens) or null
   const void* qkv = nullptr;
   void* out = nullptr;           // read by backward
@@ -24,7 +24,8 @@ struct AttentionOperands {
   const int32_t* positions = nullptr;  // with a cache: (batch, num_tokens)
   const void* dout = nullptr;          // backward only
   void* dqkv = nullptr;                // backward only
-  float* inner = nullptr;              // (batch, heads, tokens) scratch memory of a GPU's backward
+  // A GPU's backward: scratch memory (batch, heads, tokens) for the sums of dout times out.
+  float* inner = nullptr;
 
   int64_t channels() const { return num_heads * head_size; }
   int64_t qkv_columns() const { return (num_heads + 2 * num_kv_heads) * head_size; }

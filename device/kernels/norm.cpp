@@ -31,7 +31,7 @@ double check_heads(const Tensor& x, const Tensor& wq, const Tensor& wk, const Te
 
 Cost LayerNormForward::check() const {
   const int64_t n = x.rows(), c = x.columns();
-  EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && y.rows() == n && y.columns() == c,
+  EBB_CHECK(is_float(x.dtype) && same_matrix(y, x),
             "layer_norm_forward: y and x (N, C) of one float type");
   EBB_CHECK(is_vector(w, x.dtype, c) && is_vector(b, x.dtype, c),
             "layer_norm_forward: w, b (C) of x's type");
@@ -42,10 +42,8 @@ Cost LayerNormForward::check() const {
 
 Cost LayerNormBackward::check() const {
   const int64_t n = x.rows(), c = x.columns();
-  EBB_CHECK(is_float(x.dtype) && dx.dtype == x.dtype && dy.dtype == x.dtype,
-            "layer_norm_backward: dx, dy and x must be of one float type");
-  EBB_CHECK(dx.rows() == n && dy.rows() == n && dx.columns() == c && dy.columns() == c,
-            "layer_norm_backward: dx, dy and x (N, C)");
+  EBB_CHECK(is_float(x.dtype) && same_matrix(dx, x) && same_matrix(dy, x),
+            "layer_norm_backward: dx, dy and x (N, C) of one float type");
   EBB_CHECK(is_vector(w, x.dtype, c), "layer_norm_backward: w (C) of x's type");
   EBB_CHECK(is_vector(dw, DType::F32, c) && is_vector(db, DType::F32, c),
             "layer_norm_backward: dw, db (C) fp32");

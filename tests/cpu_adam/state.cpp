@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <type_traits>
 
 #include "device/adamw_planes.h"
 
@@ -34,22 +35,17 @@ std::string name_of_types(Types types) {
 }
 
 NamedPlanes named(const Planes& planes) {
-  const auto of = [](const auto& at) {
-    return NamedPlanes{.weight = reinterpret_cast<std::byte*>(at.weight),
+  return with_adamw_view(planes, []<class W, class G>(const AdamWView<W, G>& at) {
+    NamedPlanes result{.weight = reinterpret_cast<std::byte*>(at.weight),
                        .momentum = at.momentum,
                        .variance = at.variance};
-  };
-  if (planes.weight_dtype == DType::F32) return of(adamw_view<float, float>(planes));
-  if (planes.weight_dtype == DType::F16) {
-    const auto at = adamw_view<F16, float>(planes);
-    NamedPlanes result = of(at);
-    result.master = at.remainder;
+    if constexpr (std::is_same_v<W, F16>) {
+      result.master = at.remainder;
+    } else {
+      result.low = at.remainder;
+    }
     return result;
-  }
-  const auto at = adamw_view<BF16, float>(planes);
-  NamedPlanes result = of(at);
-  result.low = at.remainder;
-  return result;
+  });
 }
 
 State::State(int64_t n, Types types) : n_(n), types_(types), gradient_(n, size_of(types.gradient)) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cuda/attention.h"
-#include "tests/cuda_emulation/attention_launch.h"
+#include "tests/cuda_emulation/attention_operands.h"
 
 namespace ebb::test {
 namespace {
@@ -24,37 +24,37 @@ TEST(AttentionParts, AreRowsOrHeadsThatDivideTheBatch) {
     EXPECT_EQ(first->part.num_rows, num_rows);
     EXPECT_EQ(first->part.num_kv_heads, num_kv_heads);
   };
-  expect(attention_launch(DType::BF16, 16, 1024, 12, 12, 64), 8,
+  expect(attention_operands(DType::BF16, 16, 1024, 12, 12, 64), 8,
          12);  // ten rows of 24 MiB would fit
-  expect(attention_launch(DType::BF16, 7, 1024, 12, 12, 64), 7, 12);
-  expect(attention_launch(DType::BF16, 11, 1024, 12, 12, 64), 1, 12);
-  expect(attention_launch(DType::BF16, 4, 2048, 32, 8, 128), 1, 8);  // 256 MiB
-  expect(attention_launch(DType::BF16, 2, 4096, 32, 8, 128), 1, 2);
-  expect(attention_launch(DType::BF16, 1, 4096, 48, 6, 128), 1,
+  expect(attention_operands(DType::BF16, 7, 1024, 12, 12, 64), 7, 12);
+  expect(attention_operands(DType::BF16, 11, 1024, 12, 12, 64), 1, 12);
+  expect(attention_operands(DType::BF16, 4, 2048, 32, 8, 128), 1, 8);  // 256 MiB
+  expect(attention_operands(DType::BF16, 2, 4096, 32, 8, 128), 1, 2);
+  expect(attention_operands(DType::BF16, 1, 4096, 48, 6, 128), 1,
          1);  // each head of keys is read by eight of queries
-  expect(attention_launch(DType::BF16, 1, 8192, 32, 32, 128), 1, 2);
+  expect(attention_operands(DType::BF16, 1, 8192, 32, 32, 128), 1, 2);
   // One head of keys takes more than 256 MiB: 512 MiB and 2 GiB.
-  expect(attention_launch(DType::BF16, 2, 8192, 32, 8, 128), 1, 1);
-  expect(attention_launch(DType::BF16, 1, 16384, 32, 8, 128), 1, 1);
-  expect(attention_launch(DType::BF16, 1, 32768, 32, 32, 128), 1, 1);
+  expect(attention_operands(DType::BF16, 2, 8192, 32, 8, 128), 1, 1);
+  expect(attention_operands(DType::BF16, 1, 16384, 32, 8, 128), 1, 1);
+  expect(attention_operands(DType::BF16, 1, 32768, 32, 32, 128), 1, 1);
 }
 
 TEST(AttentionParts, AreNoneWhereLibrariesAreNotAsked) {
-  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 16384 + 128, 32, 8, 128)))
+  EXPECT_FALSE(first_backward_part(attention_operands(DType::BF16, 1, 16384 + 128, 32, 8, 128)))
       << "more than 2 GiB for a head of keys";
-  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 1000, 12, 12, 64)))
+  EXPECT_FALSE(first_backward_part(attention_operands(DType::BF16, 1, 1000, 12, 12, 64)))
       << "no whole tiles";
-  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 0, 1024, 12, 12, 64)));
-  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 1024, 12, 12, 12)))
+  EXPECT_FALSE(first_backward_part(attention_operands(DType::BF16, 0, 1024, 12, 12, 64)));
+  EXPECT_FALSE(first_backward_part(attention_operands(DType::BF16, 1, 1024, 12, 12, 12)))
       << "rows of 24 bytes";
-  auto other = attention_launch(DType::BF16, 1, 1024, 12, 12, 64);
+  auto other = attention_operands(DType::BF16, 1, 1024, 12, 12, 64);
   other.dtype = DType::F32;
   EXPECT_FALSE(first_backward_part(other));
-  other = attention_launch(DType::BF16, 1, 1024, 12, 12, 64);
+  other = attention_operands(DType::BF16, 1, 1024, 12, 12, 64);
   other.dropout.probability = 0.1f;
   EXPECT_FALSE(first_backward_part(other));
   const int32_t start = 0;
-  other = attention_launch(DType::BF16, 1, 1024, 12, 12, 64);
+  other = attention_operands(DType::BF16, 1, 1024, 12, 12, 64);
   other.document_starts = &start;
   EXPECT_FALSE(first_backward_part(other));
 }
@@ -63,10 +63,10 @@ TEST(AttentionParts, TakeWhatCudnnSaysThatItTakes) {
   // cuDNN 9.12, 9.19 and 9.28, for an H100.
   constexpr size_t kGpt2 = 201'326'848, kMistral = 285'212'928;
   EXPECT_EQ(
-      first_backward_part(attention_launch(DType::BF16, 16, 1024, 12, 12, 64))->workspace_bytes,
+      first_backward_part(attention_operands(DType::BF16, 16, 1024, 12, 12, 64))->workspace_bytes,
       kGpt2 - 256 + kAttentionWorkspaceBytes);
   EXPECT_EQ(
-      first_backward_part(attention_launch(DType::BF16, 1, 4096, 32, 8, 128))->workspace_bytes,
+      first_backward_part(attention_operands(DType::BF16, 1, 4096, 32, 8, 128))->workspace_bytes,
       kMistral - 256 + kAttentionWorkspaceBytes);
 }
 
@@ -97,8 +97,8 @@ class CountingLibrary final : public AttentionLibrary {
 };
 
 TEST(AttentionParts, AreAllAskedForOnce) {
-  for (const auto& f : {attention_launch(DType::BF16, 16, 1024, 12, 12, 64),
-                        attention_launch(DType::BF16, 2, 4096, 32, 8, 128)}) {
+  for (const auto& f : {attention_operands(DType::BF16, 16, 1024, 12, 12, 64),
+                        attention_operands(DType::BF16, 2, 4096, 32, 8, 128)}) {
     std::vector<int> counts(static_cast<size_t>(f.batch * f.num_kv_heads), 0);
     const auto first = *first_backward_part(f);
     Attention attention(std::make_unique<CountingLibrary>(counts, first));
@@ -123,7 +123,7 @@ class EmptyLibrary final : public AttentionLibrary {
 };
 
 TEST(AttentionNotices, NameEachShapeOfOurOwnKernelsOnce) {
-  auto f = attention_launch(DType::BF16, 0, 1000, 12, 12, 64);  // no rows: nothing is computed
+  auto f = attention_operands(DType::BF16, 0, 1000, 12, 12, 64);  // no rows: nothing is computed
   Attention ours(nullptr), theirs(std::make_unique<EmptyLibrary>());
   for (int i = 0; i < 2; ++i) {
     ours.forward(nullptr, f, nullptr, nullptr);
@@ -144,7 +144,7 @@ TEST(AttentionNotices, NameEachShapeOfOurOwnKernelsOnce) {
 }
 
 TEST(AttentionNotices, AreNoneForTheLibrary) {
-  const auto f = attention_launch(DType::BF16, 1, 1024, 12, 12, 64);
+  const auto f = attention_operands(DType::BF16, 1, 1024, 12, 12, 64);
   std::vector<int> counts(12, 0);
   const auto first = *first_backward_part(f);
   Attention attention(std::make_unique<CountingLibrary>(counts, first));
@@ -176,7 +176,7 @@ class Memory {
 
 /// cuDNN gets the same offsets of a part.
 TEST(AttentionParts, HaveTheBitsOfTheWhole) {
-  auto f = attention_launch(DType::BF16, 2, 128, 4, 2, 8);
+  auto f = attention_operands(DType::BF16, 2, 128, 4, 2, 8);
   const auto columns = static_cast<size_t>(f.qkv_columns());
   const auto tokens = static_cast<size_t>(f.batch * f.num_tokens);
   const size_t qkv_bytes = tokens * columns * 2, out_bytes = tokens * 4 * 8 * 2;
@@ -217,11 +217,11 @@ TEST(AttentionParts, HaveTheBitsOfTheWhole) {
 }
 
 TEST(AttentionParts, TakeMemoryOnlyWhereThereIsALibrary) {
-  const auto f = attention_launch(DType::BF16, 4, 2048, 32, 8, 128);
+  const auto f = attention_operands(DType::BF16, 4, 2048, 32, 8, 128);
   EXPECT_EQ(Attention(AttentionKernels::Ebb).backward_workspace_bytes(f), kMiB);
   EXPECT_GT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(f), 288 * kMiB);
   EXPECT_LT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(f), 289 * kMiB);
-  const auto is_long = attention_launch(DType::BF16, 1, 8192, 32, 8, 128);
+  const auto is_long = attention_operands(DType::BF16, 1, 8192, 32, 8, 128);
   EXPECT_EQ(Attention(AttentionKernels::Ebb).backward_workspace_bytes(is_long), kMiB);
   EXPECT_GT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(is_long), 528 * kMiB);
   EXPECT_LT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(is_long), 529 * kMiB);

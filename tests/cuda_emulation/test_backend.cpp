@@ -44,6 +44,29 @@ class EmulatedBackend : public testing::Test {
   const Watchdog watchdog_{std::chrono::seconds(240)};
 };
 
+// ---- Which kernels there are --------------------------------------------------------------------
+
+TEST_F(EmulatedBackend, HeadsThatAreTooLargeAreErrorsThatNameARemedy) {
+  const auto device = create_gpu();
+  const auto stream = device->create_stream(StreamKind::Compute);
+  const auto tensor = [](Shape shape, DType dtype = DType::F32) {
+    return Tensor{reinterpret_cast<std::byte*>(uintptr_t{0x1000}), dtype, shape};
+  };
+  const Tensor out = tensor({1, 4, 257}), qkv = tensor({1, 4, 3 * 257}), lse = tensor({1, 1, 4});
+  const Tensor cache = tensor({1, 4, 2 * 257}), positions = tensor({1, 4}, DType::I32);
+  const std::vector<double> frequencies(129);
+  const AnyKernel too_large[] = {
+      AttentionForward{out, lse, qkv, {.num_heads = 1}},
+      AttentionCached{out, qkv, cache, positions, {.num_heads = 1}},
+      AttentionBackward{qkv, out, qkv, out, lse, {.num_heads = 1}},
+      RotaryTable{tensor({4, 258}), positions, frequencies, 1},
+  };
+  for (const AnyKernel& kernel : too_large) {
+    EXPECT_SAYS(error_of<LogicError>([&] { device->kernels().submit(*stream, kernel); }),
+                "take more heads or `device` host");
+  }
+}
+
 // ---- Which GPUs will do -------------------------------------------------------------------------
 
 TEST_F(EmulatedBackend, WithoutADriverNoDeviceIsThereAndTheHostIsNamed) {

@@ -29,21 +29,21 @@ extern "C" void* dlopen(const char* file, int flags) noexcept {
 namespace ebb::test {
 namespace {
 
-std::string error_of_loading() {
-  return error_of<ConfigError>([] { CublasLibrary(); }).what();
+ConfigError error_of_loading() {
+  return error_of<ConfigError>([] { CublasLibrary(); });
 }
 
 TEST(CublasLibrary, IsAskedForWhereItIsMissing) {
   found_library = nullptr;
-  const std::string error = error_of_loading();
-  EXPECT_NE(error.find("LD_LIBRARY_PATH, or use `device` host"), std::string::npos) << error;
+  const ConfigError error = error_of_loading();
+  EXPECT_SAYS(error, "LD_LIBRARY_PATH, or use `device` host");
 }
 
 TEST(CublasLibrary, ThatLacksACallIsNamedByIt) {
   found_library = RTLD_NEXT;  // no library has the function
-  const std::string error = error_of_loading();
-  EXPECT_NE(error.find("has no cublasLtCreate"), std::string::npos) << error;
-  EXPECT_NE(error.find("or use `device` host"), std::string::npos) << error;
+  const ConfigError error = error_of_loading();
+  EXPECT_SAYS(error, "has no cublasLtCreate");
+  EXPECT_SAYS(error, "or use `device` host");
 }
 
 /// Without cuDNN, attention uses our own kernels.

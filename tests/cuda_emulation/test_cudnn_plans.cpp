@@ -8,7 +8,7 @@
 #include "cuda/attention.h"
 #include "cuda/kernels/cudnn_plan.h"
 #include "device/errors.h"
-#include "tests/cuda_emulation/attention_launch.h"
+#include "tests/cuda_emulation/attention_operands.h"
 #include "tests/error_of.h"
 
 namespace ebb::test {
@@ -74,34 +74,35 @@ INSTANTIATE_TEST_SUITE_P(Gpus, CudnnPlans, testing::ValuesIn(kGpus),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(CudnnPlans, AreThereForWhatModelsAskFor) {
-  EXPECT_TRUE(plan(attention_launch(DType::BF16, 8, 2048, 32, 32, 80))) << "GPT-3 2.7B";
-  EXPECT_TRUE(plan(attention_launch(DType::BF16, 1, 8192, 32, 8, 128, true, 4096)))
+  EXPECT_TRUE(plan(attention_operands(DType::BF16, 8, 2048, 32, 32, 80))) << "GPT-3 2.7B";
+  EXPECT_TRUE(plan(attention_operands(DType::BF16, 1, 8192, 32, 8, 128, true, 4096)))
       << "Mistral, and Llama but for the window";
-  EXPECT_TRUE(plan(attention_launch(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
-  EXPECT_TRUE(plan(attention_launch(DType::BF16, 2, 131, 6, 2, 24, true, 100))) << "an odd length";
+  EXPECT_TRUE(plan(attention_operands(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
+  EXPECT_TRUE(plan(attention_operands(DType::BF16, 2, 131, 6, 2, 24, true, 100)))
+      << "an odd length";
 }
 
 TEST_P(CudnnPlans, AreThereForTheirBackward) {
-  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 8, 2048, 32, 32, 80)))
+  EXPECT_TRUE(plan_backward(attention_operands(DType::BF16, 8, 2048, 32, 32, 80)))
       << "GPT-3 2.7B, a row";
-  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 16, 1024, 12, 12, 64)))
+  EXPECT_TRUE(plan_backward(attention_operands(DType::BF16, 16, 1024, 12, 12, 64)))
       << "GPT-2, eight rows";
-  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 4096, 32, 8, 128, true, 1024)))
+  EXPECT_TRUE(plan_backward(attention_operands(DType::BF16, 1, 4096, 32, 8, 128, true, 1024)))
       << "Mistral, and Llama but for the window: two heads of keys";
-  EXPECT_TRUE(plan_backward(attention_launch(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
-  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 8192, 32, 8, 128)))
+  EXPECT_TRUE(plan_backward(attention_operands(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
+  EXPECT_TRUE(plan_backward(attention_operands(DType::BF16, 1, 8192, 32, 8, 128)))
       << "Llama, one head of keys";
-  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 16384, 32, 8, 128)))
+  EXPECT_TRUE(plan_backward(attention_operands(DType::BF16, 1, 16384, 32, 8, 128)))
       << "Llama, one head of keys of 2 GiB";
-  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 32768, 32, 32, 128)))
+  EXPECT_TRUE(plan_backward(attention_operands(DType::BF16, 1, 32768, 32, 32, 128)))
       << "one head of 2 GiB";
-  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 2048, 32, 1, 80)))
+  EXPECT_TRUE(plan_backward(attention_operands(DType::BF16, 1, 2048, 32, 1, 80)))
       << "one head of keys";
   // The cases of test_attention_library.cpp.
-  EXPECT_TRUE(plan_backward(attention_launch(DType::F16, 1, 256, 4, 2, 16, true, 37)));
-  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 2, 128, 3, 1, 8, false)));
-  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 4096, 1, 1, 8)));
-  EXPECT_EQ(plan_backward(attention_launch(DType::BF16, 1, 1024, 8, 8, 256)).has_value(),
+  EXPECT_TRUE(plan_backward(attention_operands(DType::F16, 1, 256, 4, 2, 16, true, 37)));
+  EXPECT_TRUE(plan_backward(attention_operands(DType::BF16, 2, 128, 3, 1, 8, false)));
+  EXPECT_TRUE(plan_backward(attention_operands(DType::BF16, 1, 4096, 1, 1, 8)));
+  EXPECT_EQ(plan_backward(attention_operands(DType::BF16, 1, 1024, 8, 8, 256)).has_value(),
             GetParam().architecture == 900)
       << "large heads";
 }
@@ -110,8 +111,8 @@ class CudnnRefusals : public CudnnPlans {};
 INSTANTIATE_TEST_SUITE_P(H100, CudnnRefusals, testing::Values(kGpus[3]));
 
 TEST_P(CudnnRefusals, AreNoErrors) {
-  EXPECT_FALSE(plan(attention_launch(DType::BF16, 1, 64, 2, 2, 12))) << "rows of 24 bytes";
-  const auto gpt2 = attention_launch(DType::BF16, 16, 1024, 12, 12, 64);
+  EXPECT_FALSE(plan(attention_operands(DType::BF16, 1, 64, 2, 2, 12))) << "rows of 24 bytes";
+  const auto gpt2 = attention_operands(DType::BF16, 16, 1024, 12, 12, 64);
   EXPECT_FALSE(plan_attention(library_, {.properties = properties_.get()}, forward_of(gpt2), -1))
       << "no workspace is small enough";
   const auto part = *first_backward_part(gpt2);
@@ -125,8 +126,8 @@ TEST_P(CudnnRefusals, AreNoErrors) {
 TEST(Cudnn, ThatDoesNotStartIsLeftOutByAFlag) {
   if (attention_library_name().empty()) GTEST_SKIP() << "there is no cuDNN here that will do";
   EXPECT_TRUE(attention_library_name().starts_with("cuDNN 9.")) << attention_library_name();
-  const std::string error = error_of<ConfigError>([] { create_attention_library(); }).what();
-  EXPECT_NE(error.find("use `attention` ebb"), std::string::npos) << error;
+  const ConfigError error = error_of<ConfigError>([] { create_attention_library(); });
+  EXPECT_SAYS(error, "use `attention` ebb");
 }
 
 }  // namespace

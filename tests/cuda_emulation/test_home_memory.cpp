@@ -8,6 +8,7 @@
 
 #include "device/errors.h"
 #include "tests/cuda_emulation/emulated_device.h"
+#include "tests/error_of.h"
 #include "tests/trainer/cases.h"
 
 namespace ebb::test {
@@ -175,49 +176,36 @@ TEST_F(HomeMemoryTest, RingsKeepToTheLimit) {
 TEST_F(HomeMemoryTest, WhereALimitLeavesRingsNoRoomItIsNamed) {
   const auto device = this->device(4 * kMiB);
   const Buffer most = device->allocate(MemoryKind::Pinned, 4 * kMiB - kMiB / 4, "most");
-  try {
-    device->allocate(MemoryKind::Home, kMiB, "home");
-    FAIL() << "nothing can be copied";
-  } catch (const OutOfMemory& error) {
-    EXPECT_EQ(error.limit, 4 * kMiB);
-    EXPECT_NE(std::string(error.what()).find("`pinned_memory`"), std::string::npos) << error.what();
-  }
+  const auto error =
+      error_of<OutOfMemory>([&] { device->allocate(MemoryKind::Home, kMiB, "home"); });
+  EXPECT_EQ(error.limit, 4 * kMiB);
+  EXPECT_SAYS(error, "`pinned_memory`");
   EXPECT_EQ(device->pinned_bytes(), most.bytes());
 }
 
 TEST_F(HomeMemoryTest, WhereNotEvenARingCanBePinnedItSaysWhoRefuses) {
   emulation::settings().pinnable_bytes = kMiB / 2;
   const auto device = this->device();
-  try {
-    device->allocate(MemoryKind::Home, 16 * kMiB, "home");
-    FAIL() << "nothing can be copied";
-  } catch (const OutOfMemory& error) {
-    EXPECT_EQ(error.kind, "pinned");
-    EXPECT_NE(std::string(error.what()).find("ulimit -l"), std::string::npos) << error.what();
-  }
+  const auto error =
+      error_of<OutOfMemory>([&] { device->allocate(MemoryKind::Home, 16 * kMiB, "home"); });
+  EXPECT_EQ(error.kind, "pinned");
+  EXPECT_SAYS(error, "ulimit -l");
   EXPECT_EQ(device->pinned_bytes(), 0u);
 }
 
 TEST_F(HomeMemoryTest, ALimitBelowTheRingsIsRefused) {
-  try {
-    device(kMiB);
-    FAIL() << "nothing could be copied";
-  } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("`pinned_memory` 1 MiB"), std::string::npos) << error.what();
-  }
+  const auto error = error_of<ConfigError>([&] { device(kMiB); });
+  EXPECT_SAYS(error, "`pinned_memory` 1 MiB");
 }
 
 TEST_F(HomeMemoryTest, BuffersThatArePinnedWholeKeepToTheLimit) {
   const auto device = this->device(4 * kMiB);
   const Buffer most = device->allocate(MemoryKind::Pinned, 3 * kMiB, "most");
-  try {
-    device->allocate(MemoryKind::Pinned, 2 * kMiB, "too much");
-    FAIL() << "5 MiB of 4";
-  } catch (const OutOfMemory& error) {
-    EXPECT_EQ(error.used, 3 * kMiB);
-    EXPECT_EQ(error.limit, 4 * kMiB);
-    EXPECT_NE(std::string(error.what()).find("`pinned_memory`"), std::string::npos) << error.what();
-  }
+  const auto error =
+      error_of<OutOfMemory>([&] { device->allocate(MemoryKind::Pinned, 2 * kMiB, "too much"); });
+  EXPECT_EQ(error.used, 3 * kMiB);
+  EXPECT_EQ(error.limit, 4 * kMiB);
+  EXPECT_SAYS(error, "`pinned_memory`");
 }
 
 TEST_F(HomeMemoryTest, ACopyThatFailsOnTheWayIsKnownToTheStream) {
@@ -237,12 +225,8 @@ TEST_F(HomeMemoryTest, ACopyThatFailsOnTheWayIsKnownToTheStream) {
 TEST_F(HomeMemoryTest, WithoutADriverThereIsNoDevice) {
   emulation::settings().driver_version = 0;
   emulation::settings().num_devices = 0;
-  try {
-    device(64 * kMiB);
-    FAIL() << "there is no driver";
-  } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("no CUDA driver"), std::string::npos) << error.what();
-  }
+  const auto error = error_of<ConfigError>([&] { device(64 * kMiB); });
+  EXPECT_SAYS(error, "no CUDA driver");
 }
 
 /// The words of events are allocated before the home pins all memory that the driver allows.

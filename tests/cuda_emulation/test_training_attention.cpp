@@ -65,8 +65,9 @@ TEST_F(LibraryAttention, IsAskedOfThePlanToo) {
   EXPECT_EQ(plan_for(AttentionKernels::Cudnn).smallest_device_bytes, any.smallest_device_bytes);
   const auto device = create_device({.profile = {.kind = DeviceKind::Cuda, .num_threads = 1}});
   Trainer(model, *device, any);
-  const std::string error = error_of<ConfigError>([&] { Trainer(model, *device, ours); }).what();
-  EXPECT_NE(error.find("Ebb's attention kernels"), std::string::npos) << error;
+  const ConfigError error = error_of<ConfigError>([&] { Trainer(model, *device, ours); });
+  EXPECT_SAYS(error, "Ebb's attention kernels");
+  EXPECT_SAYS(error, "Budgets::device");
 }
 
 }  // namespace

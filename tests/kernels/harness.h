@@ -46,7 +46,7 @@ class Guarded {
   SharedMemory memory_;
 };
 
-/// A stream that runs nothing and keeps the cost of the last call, as on a simulated device.
+/// A stream that runs nothing and keeps the cost of the last kernel, as on a simulated device.
 class CountingStream final : public Stream {
  public:
   void record(Event&) override {}
@@ -60,7 +60,7 @@ class CountingStream final : public Stream {
 };
 
 /// The device that this program tests: the host, a GPU, or the emulated GPU. A kernel has finished
-/// when its call returns. The call throws the errors that the device reports.
+/// when submit() returns. submit() throws the errors that the device reports.
 class Harness {
  public:
   /// The number of threads and the arithmetic apply to the host.

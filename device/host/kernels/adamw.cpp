@@ -69,13 +69,10 @@ void update_range(const Master& master, float* HWY_RESTRICT momentum, float* HWY
 
 void run_adamw(const AdamWUpdate& u, ThreadTeam& team) {
   if (u.coefficients->skip) return;
-  with_float_type(u.planes.weight_dtype, [&]<class W>(W) {
-    with_float_type(u.planes.gradient_dtype, [&]<class G>(G) {
-      const AdamWView<W, G> at = adamw_view<W, G>(u.planes);
-      for_each_range(team, u.n, kPieceElements, [&](int64_t begin, int64_t end) {
-        update_range(master_of(at.weight, at.remainder), at.momentum, at.variance, at.gradient,
-                     *u.coefficients, begin, end);
-      });
+  with_adamw_view(u.planes, [&](const auto& at) {
+    for_each_range(team, u.n, kPieceElements, [&](int64_t begin, int64_t end) {
+      update_range(master_of(at.weight, at.remainder), at.momentum, at.variance, at.gradient,
+                   *u.coefficients, begin, end);
     });
   });
 }

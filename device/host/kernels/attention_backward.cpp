@@ -213,8 +213,8 @@ struct BackwardTask : Head {
     const Wide log_sums = load(log_sum + group * kWide), means = load(inner + group * kWide);
     alignas(64) float factors[kStep][kWide];
     for (int64_t j = keys.begin; j < keys.end; j += kStep) {
-      weight_factors(operands, b, head, query + group * kWide, view.key + j,
-                     operands.dropout.kept_factor(), factors);
+      weight_factors(operands, b, head, query + group * kWide, view.key + j, operands.kept_factor,
+                     factors);
       for (int64_t r = 0; r < kStep; ++r) {
         const int64_t at = (j + r) * kTile + group * kWide;
         const Wide weight = exp(load(weights + at) - log_sums), factor = load(factors[r]);

@@ -215,7 +215,7 @@ struct ForwardTask : Block {
   template <class T>
   void write_tile(int64_t i) const {
     const int64_t count = queries_from(i), first = first_query + i;
-    const Wide kept = broadcast(operands.dropout ? operands.dropout.kept_factor() : 1.0f);
+    const Wide kept = broadcast(operands.kept_factor);
     const int64_t row = (b * operands.num_heads + head) * operands.num_tokens + first;
     for (int64_t j = 0; j < count; j += kWide) {
       const Wide total = load(sum + i + j);

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "device/host/kernels/gemm_kernel.h"
-#include "device/host/kernels/host_launch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/host/kernels/gemm_fma.cpp"

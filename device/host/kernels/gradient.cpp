@@ -9,21 +9,12 @@
 #include "device/host/kernels/simd-inl.h"
 #include "system/thread_team.h"
 
-#ifndef EBB_HOST_KERNELS_GRADIENT_ARGUMENTS_
-#define EBB_HOST_KERNELS_GRADIENT_ARGUMENTS_
-namespace ebb {
-namespace {
-
-constexpr int64_t kNumPartialSums = 64;
-
-}  // namespace
-}  // namespace ebb
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
+
+constexpr int64_t kNumPartialSums = 64;
 
 /// Partial sum l adds the squares of elements l, l + 64, ... in fp64, where a product of two fp32
 /// is exact.

@@ -1,6 +1,6 @@
 // What the kernels of the host work with.
 //
-// Each file of this folder has the host's part of some kernels (device/kernels.h): their member
+// The files of this folder have the host's part of the kernels (device/kernels.h): their member
 // functions run() and workspace_bytes(). The arithmetic is dispatched at run time to the best
 // instruction set.
 #pragma once

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -15,9 +16,9 @@
 #include "device/host/kernels/simd-inl.h"
 #include "system/thread_team.h"
 
-#ifndef EBB_HOST_KERNELS_LOSS_ARGUMENTS_
-#define EBB_HOST_KERNELS_LOSS_ARGUMENTS_
+HWY_BEFORE_NAMESPACE();
 namespace ebb {
+namespace HWY_NAMESPACE {
 namespace {
 
 /// The statistics of the logits of a row; see CrossEntropyStatistics.
@@ -27,24 +28,15 @@ struct RowStatistics {
 
 /// The target of a row in a slice of `width` classes, counted from the first class of the slice;
 /// nullopt if the target is in another slice.
-inline std::optional<int64_t> target_in(ClassSlice slice, int64_t width, int32_t target) {
+std::optional<int64_t> target_in(ClassSlice slice, int64_t width, int32_t target) {
   const int64_t i = target - slice.first;
   return i >= 0 && i < width ? std::optional(i) : std::nullopt;
 }
 
-inline RowStatistics& statistics_of(const Tensor& statistics, int64_t row) {
+RowStatistics& statistics_of(const Tensor& statistics, int64_t row) {
   static_assert(sizeof(RowStatistics) == 3 * sizeof(float));
   return reinterpret_cast<RowStatistics*>(statistics.as<float>())[row];
 }
-
-}  // namespace
-}  // namespace ebb
-#endif
-
-HWY_BEFORE_NAMESPACE();
-namespace ebb {
-namespace HWY_NAMESPACE {
-namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
