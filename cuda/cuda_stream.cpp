@@ -136,6 +136,15 @@ CudaStream::~CudaStream() {
   (void)cudaStreamSynchronize(stream_.get());  // what is queued still runs
 }
 
+void CudaStream::make_room() {
+  try {
+    in_flight_.add_operation(stream_.get());
+  } catch (...) {
+    std::lock_guard lock(mutex_);
+    point_.fail(std::current_exception());
+  }
+}
+
 bool CudaStream::begin_operation(auto ask_for_a_fault) {
   point_.advance();
   if (point_.error()) return false;
@@ -156,7 +165,7 @@ void CudaStream::check_launched(std::string_view name) const {
 }
 
 void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
-  in_flight_.add_operation(stream_.get());
+  make_room();
   std::lock_guard lock(mutex_);
   if (!begin_operation([&] { context_.faults.check_launch(cost.name); })) return;
   try {
@@ -170,7 +179,7 @@ void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
 
 void CudaStream::record(Event& event) {
   CudaEvent& own = cuda_event(event);
-  in_flight_.add_operation(stream_.get());
+  make_room();
   std::lock_guard lock(mutex_);
   point_.advance();
   try {
@@ -184,7 +193,7 @@ void CudaStream::record(Event& event) {
 
 void CudaStream::wait(const Event& event) {
   const CudaEvent& own = cuda_event(event);
-  in_flight_.add_operation(stream_.get());
+  make_room();
   std::lock_guard lock(mutex_);
   point_.advance();
   try {
@@ -197,7 +206,7 @@ void CudaStream::wait(const Event& event) {
 }
 
 void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
-  in_flight_.add_operation(stream_.get());
+  make_room();
   std::lock_guard lock(mutex_);
   if (!begin_operation([&] { context_.faults.check_copy(bytes); })) return;
   try {
@@ -213,7 +222,7 @@ void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
 // count as failures of this stream.
 void CudaStream::submit(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
-  in_flight_.add_operation(stream_.get());
+  make_room();
   std::lock_guard lock(mutex_);
   point_.advance();
   if (point_.error()) return;

@@ -76,6 +76,8 @@ class CudaStream final : public KernelStream {
   void launch(const Cost& cost, KernelLaunch launch) override;
 
  private:
+  /// Called before each operation, without the lock. The stream fails if CUDA reports an error.
+  void make_room();
   /// Counts one operation, and calls the fault injector. Returns false if the operation must be
   /// dropped.
   bool begin_operation(auto ask_for_a_fault);

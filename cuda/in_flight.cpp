@@ -7,15 +7,14 @@ InFlight::InFlight(const CudaContext& context) : context_(context) {
   for (OwnedEvent& mark : marks_) mark = make_event(cudaEventBlockingSync);
 }
 
-void InFlight::add_operation(cudaStream_t stream) noexcept {
-  if (num_operations_ > 0 && num_operations_ % kOperationsPerMark == 0) {
-    (void)context_.try_enter();
-    const uint64_t mark = num_operations_ / kOperationsPerMark - 1;
-    if (mark >= kNumMarks) (void)cudaEventSynchronize(marks_[mark % kNumMarks].get());
-    (void)cudaEventRecord(marks_[mark % kNumMarks].get(), stream);
-    (void)cudaGetLastError();
-  }
-  ++num_operations_;
+void InFlight::add_operation(cudaStream_t stream) {
+  const uint64_t before = num_operations_++;
+  if (before == 0 || before % kOperationsPerMark != 0) return;
+  context_.enter();
+  const uint64_t mark = before / kOperationsPerMark - 1;
+  const cudaEvent_t event = marks_[mark % kNumMarks].get();
+  if (mark >= kNumMarks) EBB_CUDA(cudaEventSynchronize(event), "waiting for an event");
+  EBB_CUDA(cudaEventRecord(event, stream), "recording an event");
 }
 
 }  // namespace ebb

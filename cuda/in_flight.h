@@ -27,8 +27,8 @@ class InFlight {
   explicit InFlight(const CudaContext& context);
 
   /// Called before each operation on the stream. May block until an earlier operation is done.
-  /// Errors of CUDA are ignored: the next operation reports them.
-  void add_operation(cudaStream_t stream) noexcept;
+  /// Throws DeviceError.
+  void add_operation(cudaStream_t stream);
 
  private:
   // An operation makes at most one record. With the marks, at most 8 * 5 + 5 = 45 records are in
