@@ -156,7 +156,7 @@ void Classifier::add_statistics(int64_t i) {
                                         rows.of(statistics_.value),
                                         logits,
                                         rows.vector_of(targets_),
-                                        {classes.first, vocabulary_}});
+                                        {classes.first, classes.count, vocabulary_}});
   });
   if (i + 1 == num_slices() && tape_.requests_loss()) {
     tape_.add_losses(losses.reshape({num_rows_}));
@@ -178,7 +178,7 @@ void Classifier::add_gradients(int64_t i) {
     tape_.submit(CrossEntropyGradient{logits,
                                       rows.of(statistics_.value),
                                       rows.vector_of(targets_),
-                                      {classes.first, vocabulary_},
+                                      {classes.first, classes.count, vocabulary_},
                                       tape_.loss_gradient_scale()});
     add_weight_gradient(dw, dbias, logits, rows);
     if (!dx_) return;

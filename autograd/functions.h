@@ -4,8 +4,9 @@
 // The two functions of a primitive capture Variables, and get the tensors with value(). They must
 // not capture the tensors of outputs, because Tape::replay_call() may store an output elsewhere.
 // They submit work to stream() and return at once; the tensors are valid for this work. One thread
-// calls them. To use a value that was freed in a layer that has not ended, or a gradient that does
-// not exist, throws LogicError. The index i of a use is not checked.
+// calls them. To use a freed value throws LogicError; to use one that is idle, or that will be
+// recomputed, throws ConfigError. If a layer has ended, the use of its inner values is not always
+// found. The index i of a use is not checked.
 #pragma once
 
 #include <cstdint>
@@ -71,11 +72,12 @@ class Backward : public OpenCall {
   using OpenCall::OpenCall;
   /// Where to store or add the gradient of the i-th WeightUse. To be called once for each use.
   GradientTarget weight_gradient(int i) const;
-  /// The complete gradient of an output, in the type of the output. A call runs backward if at
-  /// least one of its outputs has a gradient.
+  /// The complete gradient of an output, in the type of the output. Throws LogicError if the output
+  /// has none: a call runs backward if at least one of its outputs has a gradient.
   Tensor gradient(const Variable& output) const;
   /// As gradient(), but in memory that no other value shares, which the function may change in
-  /// place before it calls accumulate_gradient().
+  /// place before it calls accumulate_gradient(). REQUIRES, not checked, also for
+  /// accumulate_gradient(): the output has a gradient.
   Tensor own_gradient(const Variable& output) const;
   /// Where to store or add the gradient of an input. REQUIRES: input.has_gradient().
   GradientTarget input_gradient(const Variable& input) const;

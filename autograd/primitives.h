@@ -26,8 +26,9 @@ namespace ebb {
 
 /// x w^T + bias (..., OC); w (OC, C), bias (OC).
 Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias = {});
-/// The result of linear_activation(). Only one activation_linear() may take it. Its backward
-/// writes the gradient of `before`, so the gradient of `after` needs no memory of its own.
+/// The result of linear_activation(). Only one activation_linear() may take it: the backward of a
+/// second one throws LogicError. The backward of activation_linear() writes the gradient of
+/// `before`, so the gradient of `after` needs no memory of its own.
 struct Activated {
   Variable before;
   Variable after;  ///< the activation of `before`; it has no gradient of its own
@@ -78,7 +79,7 @@ Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape);
 /// The same for T new tokens of each sequence after earlier ones. The persistent input `cache` (B,
 /// S, 2 NKV D) has room for S positions and holds the keys and values of the earlier tokens. Those
 /// of the new tokens are written to it at their positions (B, T) int32. REQUIRES: the tape does not
-/// train.
+/// train; the shape is causal, without documents and dropout; the cache has the type of qkv.
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor cache,
                    Tensor positions);
 /// Adds the cross-entropy of logits (N, V) against targets (N) int32 to the losses of the step. The

@@ -75,13 +75,14 @@ class Tape {
   /// Where to store or add the gradient of an input of the open call. For a loss call.
   GradientTarget input_gradient(const Variable& variable);
   /// Frees an output that nothing reads any more. Without release() the tape keeps it until the
-  /// backward.
+  /// backward. REQUIRES, not checked: it is no input of the model.
   void release(const Variable& output) { release_value(values_[output.id]); }
-  /// For primitives of several calls that each use a part of a large weight. Runs body(0) now. Each
-  /// later stage up to `count` runs when all other micro-batches in vertical order have run the
-  /// stage before it, but at the latest before the next call or layer that this micro-batch begins.
-  /// Inside of a layer all stages run now. The tape keeps one copy of `body` for all stages.
-  /// REQUIRES: `body` does not call run_in_stages().
+  /// For primitives of several calls that each use a part of a large weight. Runs body(0) now, and
+  /// leaves the stages 1 to count - 1. Each of them runs when all other micro-batches in vertical
+  /// order have run the stage before it, but at the latest before the next call or layer that this
+  /// micro-batch begins, or before its backward. Inside of a layer all stages run now. The tape
+  /// keeps one copy of `body` for all stages. REQUIRES: count > 0; `body` does not call
+  /// run_in_stages().
   void run_in_stages(uint32_t count, const StageFunction& body);
 
   /// Runs body(*this, input) as a layer and returns its result. REQUIRES: the result is a value

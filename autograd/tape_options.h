@@ -29,7 +29,7 @@ struct Recompute {
   /// activations would be kept the longest. With smaller groups, the link has time to copy the
   /// activations of other layers while these are recomputed.
   uint32_t first = kAllLayers;
-  uint32_t of = kAllLayers;
+  uint32_t of = kAllLayers;  ///< > 0
 
   bool operator==(const Recompute&) const = default;
 };

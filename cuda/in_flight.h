@@ -1,11 +1,10 @@
 // Bounds how many operations of one GPU stream are submitted and not yet done.
 //
-// CUDA's queue of a stream has room for 1,020 launches or waits, but only for 55 records of events
+// CUDA's queue of a stream has room for 1,020 launches or waits, but only for 56 records of events
 // for which host threads wait (queue_probe on an H200, driver 580). If it is full, a CUDA call
 // blocks inside the driver, and cudaEventCreate() of another thread then blocks as well. That
-// thread may be the one whose write the first entry of the queue waits for. So this class makes the
-// submitting thread wait before the queue is full, outside of the driver and without a lock of
-// ours.
+// thread may be the one whose write the first entry of the queue waits for. So the submitting
+// thread waits in cudaEventSynchronize() before the queue is full, and holds no lock of ours.
 //
 // The wait is for an operation that was submitted earlier, so it ends if work is submitted in an
 // order in which it can run.
@@ -31,8 +30,8 @@ class InFlight {
   void add_operation(cudaStream_t stream);
 
  private:
-  // An operation makes at most one record. With the marks, at most 8 * 5 + 5 = 45 records are in
-  // the queue.
+  // An operation makes at most one record of such an event. With the marks, at most 8 * 5 + 5 = 45
+  // records are in the queue.
   static constexpr uint64_t kOperationsPerMark = 8;
   static constexpr uint64_t kNumMarks = 4;
 

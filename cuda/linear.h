@@ -1,8 +1,9 @@
 // The interface to a library for matrix products (cuBLASLt), with column-major matrices as in that
 // library. Tests on the emulated GPU replace the library by plain loops.
 //
-// Sums are fp32, without TF32. Each shape, alignment and library has one algorithm: the first
-// without atomics in the library's own ranking. So the bits are the same in every run. An epilogue
+// Sums are fp32, without TF32. Products with the same shape, strides, types, alignment (up to
+// 16 bytes), write mode and epilogue have one algorithm: the first without atomics in the library's
+// own ranking. So the bits are the same in every run. An epilogue
 // (a bias, GELU, a sum) is computed together with the product if the library has an algorithm for
 // both. Not thread-safe: one object serves one compute stream.
 #pragma once
@@ -18,11 +19,12 @@
 
 namespace ebb {
 
-/// A column-major matrix; columns are `stride` elements apart.
+/// A matrix in memory, column-major; its columns are `stride` elements apart. With `transposed`,
+/// the product uses its transpose.
 struct ColumnMajor {
   const void* data = nullptr;
   int64_t stride = 0;
-  bool transposed = false;  ///< memory has the transpose of the matrix
+  bool transposed = false;
 };
 
 /// What is applied to an element before it is stored in d. GELU is the tanh formula, in fp32.
@@ -43,18 +45,22 @@ struct MatrixProduct {
   Write write = Write::Store;
   const void* bias = nullptr;          ///< null: none; only with Write::Store
   Epilogue epilogue = Epilogue::None;  ///< only with Write::Store and 16-bit types
-  void* before = nullptr;              ///< type d_dtype; columns are m elements apart
-  float* b_sums = nullptr;  ///< (n) = sums of b over k; null: not requested; only without bias
+  /// Written by Gelu, read by GeluSlope. Type d_dtype; columns are m elements apart.
+  void* before = nullptr;
+  float* b_sums =
+      nullptr;  ///< (n) = sums of b over k; null: not requested; only without bias and epilogue
 };
 
 class MatrixProducts {
  public:
   virtual ~MatrixProducts() = default;
   /// Can the library compute the product with its epilogue and sums in one call? The answer depends
-  /// on shape, alignment and library only. It is always true without an epilogue and sums of b.
+  /// on the product, except its addresses, on their alignment up to 16 bytes, and on the library.
+  /// Products of sizes that are multiples of 8, without an epilogue and sums of b, can always be
+  /// computed.
   [[nodiscard]] virtual bool can_multiply(const MatrixProduct& product) = 0;
   /// Submits a product. REQUIRES: m, n and k > 0. `workspace`: kProductWorkspaceBytes on the
-  /// device. Throws DeviceError.
+  /// device. Throws DeviceError, also if can_multiply(product) is false.
   virtual void multiply(cudaStream_t stream, const MatrixProduct& product,
                         std::byte* workspace) = 0;
 };
@@ -65,9 +71,9 @@ inline constexpr size_t kProductWorkspaceBytes = size_t{32} << 20;
 /// Throws DeviceError if the library cannot be started.
 std::unique_ptr<MatrixProducts> create_matrix_products();
 
-/// Can a product compute this activation in the same call? Only if it is GELU with the tanh
+/// May a product compute this activation in the same call? Only if it is GELU with the tanh
 /// formula, the type has 16 bits (libraries may be too inexact for fp32), and the number of columns
-/// of `before` is a multiple of 8.
+/// of `before` is a multiple of 8. If it may, can_multiply() decides.
 bool goes_with_products(Activation activation, const Tensor& before);
 
 }  // namespace ebb

@@ -52,12 +52,12 @@ std::byte* take_pages(size_t bytes, int node, std::string_view tag) {
   std::byte* data = reserve_addresses(bytes);
   try {
     commit_memory(data, bytes, tag);
+    prefer_node(data, bytes, node);
+    touch_pages(data, bytes);
   } catch (...) {
     release_addresses(data, bytes);
     throw;
   }
-  prefer_node(data, bytes, node);
-  touch_pages(data, bytes);
   return data;
 }
 

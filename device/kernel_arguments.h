@@ -1,7 +1,6 @@
 // The arguments of kernels (device/kernels.h) that are neither tensors nor numbers.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "device/dropout.h"
@@ -27,9 +26,9 @@ struct AttentionShape {
   bool causal = true;
   Tensor document_starts = {};
   int64_t num_kv_heads = 0;  ///< divides num_heads; 0: as many as num_heads
-  int64_t window = 0;        ///< a query sees itself and window - 1 tokens before it; 0: all
-  float scale = 0;           ///< the factor of the scores before the softmax; 0: 1 / sqrt(D)
-  Dropout dropout = {};      ///< of the attention probabilities
+  int64_t window = 0;    ///< only if causal: a query sees window tokens, itself the last; 0: all
+  float scale = 0;       ///< the factor of the scores before the softmax; 0: 1 / sqrt(D)
+  Dropout dropout = {};  ///< of the attention probabilities
 
   int64_t kv_heads() const { return num_kv_heads == 0 ? num_heads : num_kv_heads; }
 };
@@ -44,21 +43,20 @@ struct HeadCounts {
 /// The direction in which ApplyRotary turns pairs. The backward turns the gradient back.
 enum class RotaryDirection : uint8_t { Forward, Backward };
 
-/// A slice of logits. Its columns are the classes first, first + 1, and so on. Columns after the
-/// last class are padding.
+/// A slice of logits. Its columns are the classes first, ..., first + count - 1, and padding.
 struct ClassSlice {
-  int64_t first = 0;
+  int64_t first = 0, count = 0;
   int64_t num_classes = 0;  ///< of the whole classifier, not of the slice
 
-  /// How many of `columns` columns are classes.
-  int64_t width(int64_t columns) const { return std::min(columns, num_classes - first); }
+  bool is_last() const { return first + count == num_classes; }
 };
 
-/// Rows of logits, and tensors (N, OC) of linear layers, may have fewer columns of padding.
+/// Rows of logits, and of tensors (N, OC) of linear layers, have fewer columns of padding than
+/// this.
 inline constexpr int64_t kMostPadding = 64;
 
-/// The logits that a kind of device computes fastest. Results depend on them, so they do not depend
-/// on a budget.
+/// The logits that a kind of device computes fastest. Results depend on this shape, so the shape
+/// must not depend on a budget.
 struct LogitsShape {
   int64_t most_elements = int64_t{1} << 24;  ///< of the logits that exist at a time
   int64_t column_multiple = 1;               ///< rows have padding up to a multiple of this

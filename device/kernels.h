@@ -18,10 +18,13 @@
 //
 // submit() copies the struct. A kernel runs asynchronously on its stream and reads the memory that
 // its arguments point to when it runs, so this memory must stay valid until then. Sums are fp32 or
-// fp64. Results depend only on values and shapes: not on the number of threads, on addresses or on
-// earlier kernels. x, w and activations are fp32, bf16 or fp16, all of one type in a kernel.
-// Statistics, losses and parameter gradients are fp32. Sizes: B sequences of T tokens, N rows
-// (often N = B T), C channels.
+// fp64. Results depend only on values and shapes: not on the number of threads, on earlier kernels
+// or on addresses. On a GPU a product also depends on the alignment of its tensors up to 16 bytes.
+// An index or a target outside of its table is an error of the data: on the host the kernel fails
+// with LogicError; on a GPU it continues without reading outside of its tensors, and
+// Stream::synchronize() of the compute stream throws LogicError. x, w and activations are fp32,
+// bf16 or fp16, all of one type in a kernel. Statistics, losses and parameter gradients are fp32.
+// Sizes: B sequences of T tokens, N rows (often N = B T), C channels.
 #pragma once
 
 #include <string>
@@ -61,6 +64,7 @@ class Kernels {
   /// violate the contract of the kernel. Does not allocate, except for a GPU: its libraries make a
   /// plan for each new shape.
   virtual void submit(Stream& stream, const AnyKernel& kernel) = 0;
+  /// The logits that classifier_cross_entropy() makes by default on this kind of device.
   virtual LogitsShape logits_shape() const = 0;
   /// Sentences for the user about the kernels submitted so far, for example that a slower kernel
   /// runs than DeviceInfo::name says. Each is returned once.

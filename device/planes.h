@@ -28,7 +28,7 @@ struct PlaneInfo {
   uint32_t bytes_per_group;
   uint32_t elements_per_group = 1;
   bool is_copied = false;  ///< the device computes with this plane, so loads copy it
-  /// The fp32 masters are stored in all planes with this mark; the other planes are zero at first.
+  /// The planes with this mark together hold the fp32 masters; the other planes are zero at first.
   bool holds_master = false;
   bool is_read_by_update = true;  ///< an update writes all planes, and reads those with this mark
 

@@ -94,12 +94,14 @@ class Stream {
   virtual ~Stream() = default;
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;
-  /// Copies bytes. Load and Store use the emulated or real link.
+  /// Copies bytes. Load and Store use the emulated or real link. A GPU's update stream throws
+  /// LogicError.
   virtual void copy(void* to, const void* from, size_t bytes, CopyKind kind) = 0;
-  /// Runs a host function in stream order. The simulated device only counts the function, and the
-  /// compute stream of emulated compute sleeps instead.
+  /// Runs a host function, which must not be empty, in stream order. The simulated device only
+  /// counts the function, and the compute stream of emulated compute sleeps instead.
   virtual void submit(const Cost& cost, HostFunction function) = 0;
   /// Blocks until all operations submitted so far are done. Rethrows the first error of the stream.
+  /// The compute stream of a GPU first throws LogicError if a kernel found an error in its data.
   virtual void synchronize() = 0;
   /// May be called from any thread.
   [[nodiscard]] virtual StreamStats stats() const = 0;

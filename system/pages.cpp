@@ -23,7 +23,8 @@ namespace {
 
 constexpr uint16_t kPoison = 0x7fa1;
 constexpr size_t kTaskBytes = 8 * kHugePageBytes;  // what one task touches
-constexpr size_t kTeamBytes = size_t{64} << 20;    // smaller ranges are touched by one thread
+constexpr size_t kTeamBytes = size_t{64}
+                              << 20;  // for less, threads cost more than they save (assumed)
 
 [[noreturn]] void throw_no_memory(size_t bytes, std::string_view tag) {
   const auto pages = sysconf(_SC_AVPHYS_PAGES);

@@ -32,10 +32,12 @@ std::string address_limit_text();
 void commit_memory(std::byte* data, size_t bytes, std::string_view tag);
 /// Writes a zero byte to every page, so that the operating system gives it memory now and not at a
 /// later access. All usable cores touch a large range, because the system clears each page during
-/// its first access. REQUIRES: the content of the range is not needed.
+/// its first access. The pages lie on the NUMA nodes of the threads that touch them, if no policy
+/// was set for the range. Throws std::bad_alloc if the threads cannot be made. REQUIRES: the
+/// content of the range is not needed.
 void touch_pages(std::byte* data, size_t bytes);
 
-/// Fills the range with a pattern that is a NaN in fp32 and in bf16.
+/// Fills the range with a pattern that is a NaN in fp32, bf16 and fp16.
 void fill_poison(std::byte* data, size_t bytes);
 
 /// Tells ThreadSanitizer that the calling thread writes the range. Called before memory is moved or

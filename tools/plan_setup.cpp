@@ -51,12 +51,6 @@ PlanContext context_elsewhere(const TrainOptions& options, const PlannedMachine&
   return context_on(machine, on_host ? DeviceKind::Host : DeviceKind::Cuda);
 }
 
-size_t host_memory(const TrainOptions& options, const PlanContext& context) {
-  const size_t bytes = context.machine.host_memory_bytes;
-  const size_t requested = options.host_memory.value_or(bytes);
-  return context.is_here ? std::min(requested, bytes) : requested;
-}
-
 /// The number of micro-batches in an evaluation of a run with these flags.
 uint32_t evaluation_batches(const TrainOptions& options, const PlanContext& context,
                             const BatchShape& shape) {
@@ -121,13 +115,13 @@ void validate(const PlanRequest& request) {
 }
 
 PlannedMachine this_machine(const DeviceOptions& device) {
-  const size_t usable_bytes = read_memory_limits().usable_bytes();
+  const size_t host_bytes = default_host_memory(device.profile.kind);
   const bool on_host = device.profile.kind == DeviceKind::Host;
   const DeviceInfo gpu = on_host ? DeviceInfo{} : whole_device(device);
   return {.name = "this",
           .device = on_host ? read_machine().cpu : gpu.name,
-          .device_memory_bytes = on_host ? usable_bytes : gpu.memory_bytes,
-          .host_memory_bytes = usable_bytes,
+          .device_memory_bytes = on_host ? host_bytes : gpu.memory_bytes,
+          .host_memory_bytes = host_bytes,
           .num_threads = device.profile.num_threads};
 }
 
@@ -171,7 +165,7 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context
                                   options.dtype);
   const PlannedMachine& machine = context.machine;
   step.budgets = {.device_memory = options.device_memory,
-                  .host_memory = host_memory(options, context),
+                  .host_memory = options.host_memory.value_or(context.machine.host_memory_bytes),
                   .total_memory = context.total_memory_bytes,
                   .device = context.device};
   DeviceProfile& device = step.budgets.device;

@@ -42,7 +42,7 @@ struct PlanContext {
   std::optional<size_t> total_memory_bytes = {};  ///< if the device's memory is host memory
   /// The kind, and the attention kernels without --attention; plan_step_of() sets the rest.
   DeviceProfile device = {};
-  bool is_here = false;          ///< this machine: flags cannot exceed its memory
+  bool is_here = false;          ///< this machine: --device-memory cannot exceed its memory
   uint64_t num_eval_tokens = 0;  ///< of the evaluation data; 0: no evaluation
 };
 /// This machine with the device, without rates.

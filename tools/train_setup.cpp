@@ -130,13 +130,6 @@ std::vector<std::string> flag_notices(const TrainOptions& options, const Learnin
   return notices;
 }
 
-/// Host memory outside of the plan: the context of CUDA, cuBLASLt and cuDNN take 0.7 to 1.5 GiB;
-/// page tables and the driver's table of pinned pages take 1/128 of what is pinned.
-size_t default_host_memory(DeviceKind device, size_t usable_bytes) {
-  if (device == DeviceKind::Host) return usable_bytes;
-  return usable_bytes - std::min(usable_bytes / 4, (size_t{2} << 30) + usable_bytes / 64);
-}
-
 /// Emulated compute runs on the host, even if the machine has a GPU.
 DeviceKind device_kind(const TrainOptions& options) {
   const bool may_compute = options.device == DeviceChoice::Auto && !options.emulate_compute;
@@ -207,14 +200,19 @@ DeviceOptions device_options(const TrainOptions& options) {
           .emulate_compute = options.emulate_compute};
 }
 
-Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
+size_t default_host_memory(DeviceKind device) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
+  if (device == DeviceKind::Host) return usable_bytes;
+  return usable_bytes - std::min(usable_bytes / 4, (size_t{2} << 30) + usable_bytes / 64);
+}
+
+Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
+  const size_t default_bytes = default_host_memory(device.profile.kind);
   Budgets budgets = {.device_memory = options.device_memory,
-                     .host_memory = options.host_memory.value_or(
-                         default_host_memory(device.profile.kind, usable_bytes)),
+                     .host_memory = options.host_memory.value_or(default_bytes),
                      .device = device.profile};
   if (device.profile.kind == DeviceKind::Host) {
-    budgets.total_memory = usable_bytes;
+    budgets.total_memory = default_bytes;
   } else if (!budgets.device_memory) {
     budgets.device_memory = create_device(device)->info().memory_bytes;  // what is free
   }

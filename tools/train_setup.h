@@ -59,6 +59,10 @@ std::string attention_text(const DeviceOptions& device);
 ModelSource model_source(const TrainOptions& options);
 BatchShape batch_shape(const TrainOptions& options, const ModelSource& source);
 DeviceOptions device_options(const TrainOptions& options);
+/// The host budget without --host-memory: the memory that is available on this machine. For a GPU a
+/// part is left free for what no plan counts: CUDA and its libraries (0.7 to 1.5 GiB), page tables,
+/// and the driver's table of pinned pages.
+size_t default_host_memory(DeviceKind device);
 /// The budgets from the flags and the memory of this machine.
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device);
 /// The rates of this machine, from the cache folder or measured now.

@@ -42,11 +42,13 @@ class Gpu {
   Tensor make_empty(DType dtype, Shape shape);
   /// Frees all tensors of make() and make_empty().
   void clear() { buffers_.clear(); }
-  /// Copies n elements of a tensor of bf16 or fp32 to the host, from element `first` on.
+  /// Copies n elements of a tensor of bf16 or fp32 to the host, from element `first` on, at most 4
+  /// MiB. Waits for the compute stream.
   std::vector<float> read(const Tensor& tensor, int64_t first, int64_t n);
 
   /// The time of one call of `submit` on the device, in seconds: the median of several samples.
-  /// Each sample has enough calls to take `sample_s` seconds.
+  /// Each sample has enough calls to take `sample_s` seconds, at most 10,000. With Options::small
+  /// one call is timed.
   double seconds_of(const std::function<void()>& submit, double sample_s = 0.05);
 
  private:
@@ -62,7 +64,7 @@ class Gpu {
 
 double median(std::vector<double> values);
 
-/// FLOP/s of a large product of bf16. Shares are relative to this rate.
+/// FLOP/s of a large product of bf16. Shares are relative to this rate. Frees all tensors of `gpu`.
 double product_peak(Gpu& gpu, bool small);
 
 /// Throws std::runtime_error if |found - expected| is larger than `tolerance`: a wrong result makes

@@ -26,45 +26,22 @@ struct Slice {
   __device__ bool has(int32_t target) const { return target >= first && target < first + width; }
 };
 
-constexpr int kGroupBytes = 16;
-
-/// Neighbouring elements of a row.
-template <class T, int kCount>
-struct alignas(kCount * sizeof(T)) Group {
-  T values[kCount];
-
-  __device__ static Group load(const T* x, bool is_aligned) {
-    if (is_aligned) return *reinterpret_cast<const Group*>(x);
-    Group group;
-    for (int j = 0; j < kCount; ++j) group.values[j] = x[j];
-    return group;
-  }
-  __device__ void store(T* x, bool is_aligned) const {
-    if (is_aligned) {
-      *reinterpret_cast<Group*>(x) = *this;
-    } else {
-      for (int j = 0; j < kCount; ++j) x[j] = values[j];
-    }
-  }
-};
-
 /// Calls f(i, group) for the groups of kCount elements from element `begin` to `end` that belong to
 /// this thread.
 template <int kCount, class T, class F>
 __device__ void for_each_group(const T* x, int64_t begin, int64_t end, bool is_aligned,
                                const F& f) {
   for (int64_t i = begin + threadIdx.x * kCount; i < end; i += kThreads * kCount) {
-    f(i, Group<T, kCount>::load(x + i, is_aligned));
+    f(i, is_aligned ? load_group<true, kCount>(x, i, end) : load_group<false, kCount>(x, i, end));
   }
 }
 
 /// Calls f for groups that cover a row.
 template <class T, class F>
 __device__ void for_each_group(const T* x, const Slice& slice, const F& f) {
-  constexpr int kCount = kGroupBytes / sizeof(T);
-  const int64_t end = slice.in_groups ? slice.width / kCount * kCount : 0;
-  for_each_group<kCount>(x, 0, end, slice.is_aligned, f);
-  for_each_group<1>(x, end, slice.width, true, f);
+  const int64_t end = slice.in_groups ? slice.width / kWide<T> * kWide<T> : 0;
+  for_each_group<kWide<T>>(x, 0, end, slice.is_aligned, f);
+  for_each_group<1>(x, end, slice.width, false, f);
 }
 
 /// The greatest element, and the sum of e^(element - greatest), of the elements of one thread.
@@ -76,13 +53,14 @@ struct Partial {
     float values[kCount], greatest = top;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
-      values[j] = to_float(group.values[j]);
+      values[j] = to_float(group.of[j]);
       greatest = fmaxf(greatest, values[j]);
     }
     if (greatest > top) sum *= expf(top - greatest);
     top = greatest;
+    const float from = top == kMinusInfinity ? 0.0f : top;  // not infinity - infinity
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) sum += expf(values[j] - top);
+    for (int j = 0; j < kCount; ++j) sum += expf(values[j] - from);
   }
 };
 
@@ -100,10 +78,14 @@ __device__ void write_gradient(T* x, const Slice& slice, const RowStatistics& s,
   for_each_group(x, slice, [&]<int kCount>(int64_t i, Group<T, kCount> group) {
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
-      const float value = expf(to_float(group.values[j]) - s.top) * factor;
-      group.values[j] = T(slice.first + i + j == target ? at_target : value);
+      const float value = expf(to_float(group.of[j]) - s.top) * factor;
+      group.of[j] = T(slice.first + i + j == target ? at_target : value);
     }
-    group.store(x + i, slice.is_aligned);
+    if (kCount > 1 && slice.is_aligned) {
+      store_group<true>(x, i, slice.width, group);
+    } else {
+      store_group<false>(x, i, slice.width, group);
+    }
   });
 }
 
@@ -205,8 +187,8 @@ Slice slice_of(const Tensor& logits, int64_t first, int64_t width, int64_t num_c
           .width = width,
           .num_classes = num_classes,
           .stride = logits.columns(),
-          .in_groups = row_bytes % kGroupBytes == 0,
-          .is_aligned = reinterpret_cast<uintptr_t>(logits.data) % kGroupBytes == 0};
+          .in_groups = row_bytes % 16 == 0,
+          .is_aligned = is_aligned(logits.data, 16)};
 }
 
 }  // namespace
@@ -231,7 +213,7 @@ void CrossEntropyStatistics::run(const GpuLaunch& gpu) const {
   check_indices(gpu, targets, slice.num_classes, kIgnoredLabel, DataError::Target);
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Slice part = slice_of(logits, slice.first, width(), slice.num_classes);
+    const Slice part = slice_of(logits, slice.first, slice.count, slice.num_classes);
     launch("cross_entropy_statistics", gpu.stream, blocks_for(logits.rows(), 1), kThreads,
            kWarps * sizeof(float), add_statistics<T>, losses.as<float>(), rows_of(statistics),
            logits.as<T>(), targets.as<int32_t>(), part);
@@ -242,7 +224,7 @@ void CrossEntropyGradient::run(const GpuLaunch& gpu) const {
   check_indices(gpu, targets, slice.num_classes, kIgnoredLabel, DataError::Target);
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Slice part = slice_of(logits, slice.first, width(), slice.num_classes);
+    const Slice part = slice_of(logits, slice.first, slice.count, slice.num_classes);
     launch("cross_entropy_gradient", gpu.stream, blocks_for(logits.rows(), 1), kThreads, 0,
            slice_gradient<T>, rows_of(statistics), logits.as<T>(), targets.as<int32_t>(), part,
            gradient_scale);

@@ -18,8 +18,8 @@ struct NormRows {
   int64_t num_rows, num_columns;
   const T* x;
   const T* w;
-  float* mean;  // null: RMS norm
-  float* rstd;
+  float* mean;  // (num_rows); null: RMS norm. The forward writes it, the backward reads it
+  float* rstd;  // (num_rows), in the same way
 };
 
 inline constexpr int kMostNormThreads = 512;
@@ -263,7 +263,8 @@ bool rows_are_wide(const NormRows<T>& rows, const P*... more) {
          (is_aligned(more, 16) && ...);
 }
 
-/// y = norm of x. `b`: null for an RMS norm. REQUIRES: is_in_registers(x).
+/// y = norm of x; writes also the statistics. `b`: null for an RMS norm. REQUIRES:
+/// is_in_registers(x).
 template <bool kHasMean, class T>
 void launch_norm_rows(const char* name, cudaStream_t stream, const NormRows<T>& rows, T* y,
                       const T* b, float epsilon) {

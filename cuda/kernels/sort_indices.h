@@ -1,15 +1,16 @@
-// Sorts rows by an index: which rows of a gradient belong to which row of a table.
+// Sorts the rows of dy, the gradient of looked-up rows, by the row of the table that they belong
+// to.
 #pragma once
 
 #include "cuda/kernels/device_code.h"
 
 namespace ebb::cuda {
 
-/// The rows of a table's gradient, sorted by their index, and in row order for each index.
+/// Rows with the same index are in row order. Index v has the places [begins[v], begins[v + 1]).
 struct SortedRows {
   const int32_t* indices;  ///< (n) sorted; an index outside the table counts as num_indices
   const int32_t* rows;     ///< (n) the row that had this index
-  const int32_t* begins;   ///< (num_indices + 1) the first place of each index
+  const int32_t* begins;   ///< (num_indices + 1) the last: the first place outside of the table
   int64_t n, num_indices;
 };
 

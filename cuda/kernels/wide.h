@@ -1,8 +1,9 @@
 // Loads and stores of neighbouring elements together, up to 16 bytes an access. The memory traffic
 // of a kernel reaches the rate of the device's memory only with wide accesses.
 //
-// Addresses of tensors may have any alignment. A kernel without wide accesses must compute the same
-// bits, because results do not depend on the placement of tensors.
+// Addresses of tensors may have any alignment. If one is not aligned, a kernel uses narrow
+// accesses. It must then compute the same bits, because results do not depend on the placement of
+// tensors.
 #pragma once
 
 #include <type_traits>
@@ -17,11 +18,11 @@ struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Group {
   T of[kCount];
 };
 
-/// The elements of a 16-byte access.
+/// The number of elements of a 16-byte access.
 template <class T>
 inline constexpr int kWide = 16 / sizeof(T);
 
-/// Rounds each value once.
+/// Rounds each value once. REQUIRES for BF16: kCount is even.
 template <class T, int kCount>
 __device__ __forceinline__ Group<T, kCount> rounded(const float (&values)[kCount]) {
   Group<T, kCount> result;

@@ -19,13 +19,15 @@ HostBlocks::HostBlocks(Budget& budget, size_t block_bytes, uint32_t num_blocks, 
   try {
     places_.resize(num_blocks);
     parking_ = reserve_addresses(std::max(bytes, kPageBytes));
-    if (bytes > 0) commit_memory(parking_, bytes, "blocks");
+    if (bytes > 0) {
+      commit_memory(parking_, bytes, "blocks");
+      touch_pages(parking_, bytes);
+    }
   } catch (...) {
     if (parking_ != nullptr) release_addresses(parking_, std::max(bytes, kPageBytes));
     budget_.give_back(bytes);
     throw;
   }
-  touch_pages(parking_, bytes);
   for (uint32_t i = 0; i < num_blocks; ++i) places_[i] = parking_place(i);
 }
 

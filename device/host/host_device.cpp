@@ -66,11 +66,11 @@ std::byte* HostDevice::allocate_memory(size_t bytes, std::string_view tag) {
     std::byte* data = reserve_addresses(whole_pages(bytes));
     try {
       commit_memory(data, whole_pages(bytes), tag);
+      touch_pages(data, bytes);
     } catch (...) {
       release_addresses(data, whole_pages(bytes));
       throw;
     }
-    touch_pages(data, bytes);
     return data;
   }
   void* data = nullptr;

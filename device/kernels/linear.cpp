@@ -30,6 +30,7 @@ Cost LinearForward::check() const {
 }
 
 Cost LinearActivationForward::check() const {
+  EBB_CHECK(before.columns() == w.dim(0), "linear_activation_forward: before (N, OC)");
   const auto parts = split();
   const Cost linear = parts.first.check(), activation = parts.second.check();
   return {.flops = linear.flops + activation.flops,

@@ -11,8 +11,9 @@
 
 namespace ebb {
 
-// A tensor (N, OC) may have padding: columns after the first OC, which kernels neither read nor
-// write. Only a GPU takes padding.
+// Where a kernel says so, a tensor (N, OC) may have padding: fewer than kMostPadding columns after
+// the first OC, which the kernel does not write, and on which no result depends. Only a GPU takes
+// padding; the host throws LogicError.
 
 /// y (N, OC) = x (N, C) w^T + bias; w (OC, C); bias (OC) or empty. y may have padding.
 struct LinearForward {

@@ -7,17 +7,25 @@
 namespace ebb {
 namespace {
 
+void check_columns(const Tensor& logits, int64_t num_classes) {
+  const int64_t padding = logits.columns() - num_classes;
+  EBB_CHECK(padding >= 0 && padding < kMostPadding,
+            "cross_entropy: " + std::to_string(num_classes) + " classes in " +
+                std::to_string(logits.columns()) + " columns");
+}
+
 void check_slice(const Tensor& statistics, const Tensor& logits, const Tensor& targets,
                  ClassSlice slice) {
-  const int64_t n = logits.rows(), width = logits.columns();
+  const int64_t n = logits.rows();
   EBB_CHECK(is_float(logits.dtype), "cross_entropy: logits must be of a float type");
   EBB_CHECK(statistics.rows() == n && statistics.columns() == 3 && statistics.dtype == DType::F32 &&
                 is_vector(targets, DType::I32, n),
             "cross_entropy: statistics (N, 3) fp32, targets (N) int32");
-  EBB_CHECK(slice.first >= 0 && slice.first + width < slice.num_classes + kMostPadding &&
-                slice.first < slice.num_classes,
+  check_columns(logits, slice.count);
+  EBB_CHECK(slice.first >= 0 && slice.first + slice.count <= slice.num_classes,
             "cross_entropy: classes " + std::to_string(slice.first) + " to " +
-                std::to_string(slice.first + width) + " of " + std::to_string(slice.num_classes));
+                std::to_string(slice.first + slice.count) + " of " +
+                std::to_string(slice.num_classes));
 }
 
 }  // namespace
@@ -27,9 +35,7 @@ Cost CrossEntropy::check() const {
   EBB_CHECK(is_float(logits.dtype), "cross_entropy: logits must be of a float type");
   EBB_CHECK(is_vector(losses, DType::F32, n) && is_vector(targets, DType::I32, n),
             "cross_entropy: losses (N) fp32, targets (N) int32");
-  EBB_CHECK(width() <= logits.columns() && width() + kMostPadding > logits.columns(),
-            "cross_entropy: " + std::to_string(width()) + " classes in " +
-                std::to_string(logits.columns()) + " columns");
+  check_columns(logits, width());
   const double passes = gradient_scale ? 2.0 : 1.0;
   return vector_cost(10.0 * passes * count(logits),
                      total_bytes(losses, targets) + passes * total_bytes(logits), "cross_entropy");
@@ -39,7 +45,7 @@ Cost CrossEntropyStatistics::check() const {
   check_slice(statistics, logits, targets, slice);
   EBB_CHECK(is_vector(losses, DType::F32, logits.rows()), "cross_entropy: losses (N) fp32");
   return {.flops = 10.0 * count(logits),
-          .bytes = total_bytes(is_last() ? losses : Tensor{}, statistics, logits, targets),
+          .bytes = total_bytes(slice.is_last() ? losses : Tensor{}, statistics, logits, targets),
           .name = "cross_entropy_statistics"};
 }
 

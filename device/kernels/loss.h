@@ -7,8 +7,9 @@
 
 namespace ebb {
 
-// Logits may have padding: columns after the last class, which kernels neither read nor write.
-// Only a GPU takes padding.
+// Logits may have padding: fewer than kMostPadding columns after the last class, which kernels do
+// not write, and on which no result depends. Only a GPU takes padding; on the host the kernel fails
+// with LogicError.
 
 /// losses (N) fp32 = -log softmax(logits)[target], 0 where target == -100. With `gradient_scale`,
 /// logits are replaced by their gradient: (softmax - onehot) * scale, 0 in ignored rows. logits
@@ -28,14 +29,12 @@ struct CrossEntropy {
 /// Cross entropy in slices of classes: one pass over all slices computes the losses, a second pass
 /// the gradient. logits (N, S) are those of `slice`. statistics (N, 3) fp32 cover the slices so
 /// far: the greatest logit of a row, the sum of e^(logit - greatest), and the logit of the row's
-/// target. The slices come in order: the kernel for the first slice initialises the statistics, the
-/// kernel for the last slice writes losses (N) fp32.
+/// target; those of rows with the target -100 are undefined. The slices come in order: the kernel
+/// for the first slice initialises the statistics, the kernel for the last slice writes losses (N)
+/// fp32, which every slice needs.
 struct CrossEntropyStatistics {
   Tensor losses, statistics, logits, targets;
   ClassSlice slice;
-
-  int64_t width() const { return slice.width(logits.columns()); }
-  bool is_last() const { return slice.first + width() == slice.num_classes; }
 
   Cost check() const;
   void run(const HostLaunch& host) const;
@@ -48,8 +47,6 @@ struct CrossEntropyGradient {
   Tensor logits, statistics, targets;
   ClassSlice slice;
   float gradient_scale;
-
-  int64_t width() const { return slice.width(logits.columns()); }
 
   Cost check() const;
   void run(const HostLaunch& host) const;

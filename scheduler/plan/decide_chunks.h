@@ -23,7 +23,9 @@ struct ChunkDecisions {
 ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout,
                              const PlanOptions& options, uint32_t num_spare);
 
-/// The number of chunks of weights that may be resident if `num_spare` blocks are left for them.
+/// The most chunks of weights that may be resident, besides those with device updates: at most
+/// schedule.resident_chunks, and 0 in a step whose updates wait for the norm. At most `num_spare`,
+/// except in an evaluation whose weights and activations all fit into options.num_blocks.
 uint32_t most_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
                         uint32_t num_chunks, uint32_t num_spare);
 

@@ -196,7 +196,8 @@ struct BlockNeed {
 };
 BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update);
 BlockNeed smallest_need(const ChunkTrace& chunk_trace, const Trace& trace);
-/// With so many blocks no chunk is evicted before its last use. Ignores options.num_blocks.
+/// With so many blocks no chunk is evicted before its last use, if the device updates no chunk.
+/// Reads only options.update.
 uint32_t full_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options);
 
 /// Blocks that a chunk occupies during the whole step if the device updates it: one for its

@@ -6,7 +6,8 @@
 // update can be submitted before the norm is known.
 //
 // Thread-safety: any thread may call visit_copies() for a chunk that no update is changing; the
-// calls run one after the other. The program thread calls all other functions.
+// calls run one after the other. The update thread calls skip(), and decide() with `after_norm`.
+// The program thread calls all other functions.
 #pragma once
 
 #include <functional>
@@ -26,7 +27,7 @@ namespace ebb {
 class DeviceState {
  public:
   /// `chunks`: what the plan decides about each parameter chunk. `weights`: the address of the
-  /// weight of element 0 on the device.
+  /// weight of element 0 on the device. Throws OutOfMemory.
   DeviceState(Device& device, const Layout& layout, std::span<const ChunkRecord> chunks,
               std::byte* weights);
 
@@ -40,7 +41,9 @@ class DeviceState {
   /// always counts from the first element of the chunk. copies[i] is the address of element `first`
   /// of plane i, or null if this plane was not asked for. With `changed`, the copies are written
   /// back to the device after each call. Blocks until all copies are complete. REQUIRES:
-  /// has(chunk); the chunk's block is mapped; visit() does not call visit_copies().
+  /// has(chunk); the chunk's block is mapped; `first` is the first element of a group of every
+  /// plane; visit() does not call visit_copies(). If visit() throws, its part is not written back;
+  /// earlier parts are.
   using VisitCopies = std::function<void(uint64_t first, uint64_t count, const Planes& copies)>;
   void visit_copies(ChunkIndex chunk, uint64_t first, uint64_t count, PlaneSet asked, bool changed,
                     const VisitCopies& visit) const;
@@ -58,7 +61,7 @@ class DeviceState {
   void skip();
   /// Submits the update of one range of a chunk. `planes` are those of the whole chunk, with the
   /// gradient. `run` counts elements from the first element of the chunk. REQUIRES: expect(run) was
-  /// called. The update begins after decide() or skip() for this step.
+  /// called; events make the update run after decide() or skip() of its step.
   void submit_update(Stream& compute, Kernels& kernels, const Planes& planes, const AdamWRange& run,
                      bool after_norm) const;
 

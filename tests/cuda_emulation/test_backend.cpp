@@ -255,7 +255,7 @@ TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
   }
 }
 
-/// The queue of a GPU stream holds 55 records. A thread that finds it full would block in the
+/// The queue of a GPU stream holds 56 records. A thread that finds it full would block in the
 /// driver.
 TEST_F(EmulatedBackend, FewOperationsOfAStreamAreInFlight) {
   constexpr int kOperations = 200, kMost = 45, kLeast = 24;

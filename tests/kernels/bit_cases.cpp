@@ -140,7 +140,7 @@ Bits run_sliced_loss(Harness& h, DType t) {
   const Array low = random_array(t, {n, width}, 1, 8.0), high = random_array(t, {n, width}, 2, 8.0);
   const Array targets = int_array(random_indices(n, 2 * width, 3));
   const Array losses(DType::F32, {n}), statistics(DType::F32, {n, 3});
-  const ClassSlice slices[] = {{0, 2 * width}, {width, 2 * width}};
+  const ClassSlice slices[] = {{0, width, 2 * width}, {width, width, 2 * width}};
   h.kernels->submit(h.stream, CrossEntropyStatistics{losses, statistics, low, targets, slices[0]});
   h.kernels->submit(h.stream, CrossEntropyStatistics{losses, statistics, high, targets, slices[1]});
   h.kernels->submit(h.stream, CrossEntropyGradient{high, statistics, targets, slices[1], 0.01f});

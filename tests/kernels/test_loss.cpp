@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "tests/kernels/reference.h"
 
@@ -28,7 +29,7 @@ Values scale_of_gradient(const Loss& want, const std::vector<int32_t>& targets, 
   }
   return scale;
 }
-const Size kSizes[] = {{1, 1}, {3, 2}, {5, 15}, {9, 16}, {7, 17}, {33, 257}, {3, 5003}};
+const Size kSizes[] = {{1, 1}, {3, 2}, {5, 15}, {9, 16}, {7, 17}, {33, 257}, {3, 5003}, {3, 8200}};
 
 class CrossEntropy : public testing::TestWithParam<std::tuple<DType, Size>> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, CrossEntropy,
@@ -102,6 +103,22 @@ TEST(CrossEntropy, NanStaysInItsRow) {
   EXPECT_TRUE(std::isnan(logits.values()[0]));
 }
 
+/// As an overflow to fp16 makes. 16 logits are read in groups, 17 one by one.
+TEST(CrossEntropy, AClassWithTheLogitMinusInfinityHasTheProbabilityZero) {
+  for (const int64_t classes : {16, 17}) {
+    Harness h;
+    Values x(static_cast<size_t>(classes), -std::numeric_limits<double>::infinity());
+    x[3] = x[static_cast<size_t>(classes) - 1] = 1.5;
+    const Array losses(DType::F32, {1}), logits(DType::F32, {1, classes}, x);
+    h.kernels->submit(h.stream, ebb::CrossEntropy{losses, logits, int_array({3}), 1.0f});
+    EXPECT_NEAR(losses.values()[0], std::log(2.0), 1e-6);
+    const Values gradient = logits.values();
+    EXPECT_NEAR(gradient[3], -0.5, 1e-6);
+    EXPECT_NEAR(gradient[static_cast<size_t>(classes) - 1], 0.5, 1e-6);
+    EXPECT_EQ(gradient[0], 0);
+  }
+}
+
 TEST(CrossEntropy, TargetsOutsideTheClassesAreErrors) {
   Harness h;
   const Array losses(DType::F32, {2}), logits = random_array(DType::F32, {2, 10}, 1);
@@ -127,7 +144,7 @@ struct Slices {
         const auto at = all.begin() + row * classes + first;
         values.insert(values.end(), at, at + count);
       }
-      slices.push_back({first, classes});
+      slices.push_back({first, count, classes});
       arrays.emplace_back(logits.tensor().dtype, Shape{n, count}, values);
     }
   }

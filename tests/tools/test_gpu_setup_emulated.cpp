@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "device/errors.h"
+#include "system/memory_limits.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tools/machine_rates.h"
 #include "tools/plan_setup.h"
@@ -33,6 +34,22 @@ TEST(ThisMachine, HasTheMemoryOfItsGpu) {
   const PlannedMachine host =
       this_machine({.profile = {.kind = DeviceKind::Host, .num_threads = 1}});
   EXPECT_EQ(host.device_memory_bytes, host.host_memory_bytes);
+}
+
+/// A run on a GPU leaves host memory for CUDA and page tables, and a plan for this machine has the
+/// same budget. A budget of the user is not reduced.
+TEST(ThisMachine, HasTheHostBudgetOfARun) {
+  const DeviceOptions gpu{.profile = {.kind = DeviceKind::Cuda, .num_threads = 1},
+                          .memory_bytes = 1 << 20};
+  const size_t usable_bytes = read_memory_limits().usable_bytes();
+  const auto budget = static_cast<double>(budgets_of({}, gpu).host_memory.value());
+  EXPECT_LT(budget, 0.99 * static_cast<double>(usable_bytes));
+  // Between two readings the memory that is available may change a little.
+  const double reserve = static_cast<double>(usable_bytes) - budget;
+  EXPECT_NEAR(static_cast<double>(this_machine(gpu).host_memory_bytes), budget, 0.3 * reserve);
+  TrainOptions flags;
+  flags.host_memory = 2 * usable_bytes;
+  EXPECT_EQ(budgets_of(flags, gpu).host_memory, flags.host_memory);
 }
 
 /// A checkpoint stores which attention kernels the run uses.

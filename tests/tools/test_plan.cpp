@@ -205,6 +205,19 @@ TEST_F(PlanCommand, TrainSuggestsOnlyChangesThatWork) {
   }
 }
 
+/// The budget of the user holds, and the run says what may happen.
+TEST_F(PlanCommand, TrainWarnsOfMoreHostMemoryThanIsAvailable) {
+  const std::string data = folder_.write("text", std::string(40000, 'x'));
+  const auto warns = [&](const std::string& host_memory) {
+    const Outcome outcome = run(Arguments{"train", "--data", data, "--dry-run"} + kToy +
+                                Arguments{"--host-memory", host_memory});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.out.find("the system may end it") != std::string::npos;
+  };
+  EXPECT_TRUE(warns("1000TiB"));
+  EXPECT_FALSE(warns("256MiB"));
+}
+
 /// An evaluation has more micro-batches than a step, and their inputs are on the device too.
 TEST_F(PlanCommand, SuggestedChangesIncludeTheMemoryOfTheEvaluation) {
   const std::string data = folder_.write("text", std::string(400'000, 'x'));

@@ -26,11 +26,11 @@ struct RowStatistics {
   float top, sum, at_target;
 };
 
-/// The target of a row in a slice of `width` classes, counted from the first class of the slice;
-/// nullopt if the target is in another slice.
-std::optional<int64_t> target_in(ClassSlice slice, int64_t width, int32_t target) {
+/// The target of a row in a slice, counted from the first class of the slice; nullopt if the target
+/// is in another slice.
+std::optional<int64_t> target_in(ClassSlice slice, int32_t target) {
   const int64_t i = target - slice.first;
-  return i >= 0 && i < width ? std::optional(i) : std::nullopt;
+  return i >= 0 && i < slice.count ? std::optional(i) : std::nullopt;
 }
 
 RowStatistics& statistics_of(const Tensor& statistics, int64_t row) {
@@ -120,7 +120,7 @@ void add_statistics(const CrossEntropyStatistics& f, int64_t row) {
   float& loss = f.losses.as<float>()[row];
   const int32_t target = f.targets.as<int32_t>()[row];
   if (target == kIgnoredLabel) {
-    if (f.is_last()) loss = 0.0f;
+    if (f.slice.is_last()) loss = 0.0f;
     return;
   }
   const bool is_first = f.slice.first == 0;
@@ -136,8 +136,8 @@ void add_statistics(const CrossEntropyStatistics& f, int64_t row) {
   }
   known.top = reduce_max(top);
   known.sum = sum;
-  if (const auto at = target_in(f.slice, n, target)) known.at_target = static_cast<float>(x[*at]);
-  if (f.is_last()) loss = loss_of(known.top, known.sum, known.at_target);
+  if (const auto at = target_in(f.slice, target)) known.at_target = static_cast<float>(x[*at]);
+  if (f.slice.is_last()) loss = loss_of(known.top, known.sum, known.at_target);
 }
 
 template <class T>
@@ -152,7 +152,7 @@ void write_slice_gradient(const CrossEntropyGradient& f, int64_t row) {
   const RowStatistics& known = statistics_of(f.statistics, row);
   const Wide top = broadcast(known.top);
   write_softmax<false>(x, n, top, known.sum, f.gradient_scale);
-  if (const auto at = target_in(f.slice, n, target)) {
+  if (const auto at = target_in(f.slice, target)) {
     x[*at] = static_cast<T>(gradient_at_target(known.at_target, top, known.sum, f.gradient_scale));
   }
 }
@@ -217,13 +217,13 @@ void CrossEntropy::run(const HostLaunch& host) const {
 }
 
 void CrossEntropyStatistics::run(const HostLaunch& host) const {
-  check_no_padding(logits, width());
+  check_no_padding(logits, slice.count);
   check_targets(targets, slice.num_classes);
   HWY_DYNAMIC_DISPATCH(run_statistics)(*this, host.team);
 }
 
 void CrossEntropyGradient::run(const HostLaunch& host) const {
-  check_no_padding(logits, width());
+  check_no_padding(logits, slice.count);
   check_targets(targets, slice.num_classes);
   HWY_DYNAMIC_DISPATCH(run_slice_gradient)(*this, host.team);
 }
