@@ -89,10 +89,8 @@ void Attention::backward(cudaStream_t stream, const AttentionOperands& f, std::b
 }
 
 void Attention::notice_ours(bool backward, const AttentionOperands& f) {
-  if (!library_) return;
   const Noticed shape = {backward, f.batch, f.num_tokens, f.num_heads, f.head_size};
-  if (noticed_.contains(shape)) return;
-  noticed_.insert(shape);
+  if (!library_ || !noticed_.insert(shape).second) return;
   notices_.push_back("the " + std::string(backward ? "backward" : "forward") + " of attention (" +
                      std::to_string(f.batch) + " x " + std::to_string(f.num_tokens) + " tokens, " +
                      std::to_string(f.num_heads) + " heads of " + std::to_string(f.head_size) +

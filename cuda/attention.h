@@ -62,7 +62,7 @@ class Attention {
   using Noticed = std::array<int64_t, 5>;
   /// Adds a notice that our own kernels compute `f`, once for each shape.
   void notice_ours(bool backward, const AttentionOperands& f);
-  /// Submits the forward to the library. Returns false, and submits nothing, if the library has no
+  /// Submits the backward to the library. Returns false, and submits nothing, if the library has no
   /// kernel for it.
   bool submit_to_library(cudaStream_t stream, const AttentionOperands& f, std::byte* workspace);
 

@@ -30,8 +30,9 @@ class InFlight {
   void add_operation(cudaStream_t stream);
 
  private:
-  // An operation makes at most one record of such an event. With the marks, at most 8 * 5 + 5 = 45
-  // records are in the queue.
+  // An operation makes at most one record of such an event, so that 40 of them and 5 marks are in
+  // the queue. A copy through a staging ring (staging_ring.h) makes one for each slot; its stream
+  // may still block in the driver.
   static constexpr uint64_t kOperationsPerMark = 8;
   static constexpr uint64_t kNumMarks = 4;
 

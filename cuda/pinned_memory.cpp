@@ -48,7 +48,13 @@ void register_pages(std::byte* data, size_t bytes, std::string_view tag) {
       std::string("cudaHostRegister says ") + cudaGetErrorName(status) + "; " + memlock_text());
 }
 
-std::byte* take_pages(size_t bytes, int node, std::string_view tag) {
+}  // namespace
+
+size_t whole_pages(size_t bytes) {
+  return (std::max<size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+std::byte* take_near(size_t bytes, int node, std::string_view tag) {
   std::byte* data = reserve_addresses(bytes);
   try {
     commit_memory(data, bytes, tag);
@@ -59,16 +65,6 @@ std::byte* take_pages(size_t bytes, int node, std::string_view tag) {
     throw;
   }
   return data;
-}
-
-}  // namespace
-
-size_t whole_pages(size_t bytes) {
-  return (std::max<size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
-
-std::byte* take_near(size_t bytes, int node, std::string_view tag) {
-  return take_pages(bytes, node, tag);
 }
 
 bool try_to_pin(std::byte* data, size_t bytes) { return pin_pages(data, bytes) == cudaSuccess; }
@@ -93,7 +89,7 @@ void release_pinned(std::byte* data, size_t bytes) noexcept {
 }
 
 std::byte* take_pageable(size_t bytes, std::string_view tag) {
-  return take_pages(whole_pages(bytes), -1, tag);
+  return take_near(whole_pages(bytes), -1, tag);
 }
 
 void release_pageable(std::byte* data, size_t bytes) noexcept {

@@ -21,9 +21,8 @@ void release_pinned(std::byte* data, size_t bytes) noexcept;
 std::byte* take_pageable(size_t bytes, std::string_view tag);
 void release_pageable(std::byte* data, size_t bytes) noexcept;
 
-/// The same near a NUMA node, for memory that will be pinned as far as possible. Checks first that
-/// the machine and its cgroup have enough memory. `bytes`: whole pages. Throws OutOfMemory
-/// ("pinned").
+/// The same near a NUMA node (-1: any), for memory that will be pinned as far as possible. Touches
+/// all pages. `bytes`: whole pages. Throws OutOfMemory ("host").
 std::byte* take_near(size_t bytes, int node, std::string_view tag);
 /// Pins the whole pages [data, data + bytes). Returns false if the driver refuses.
 [[nodiscard]] bool try_to_pin(std::byte* data, size_t bytes);

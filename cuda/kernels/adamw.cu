@@ -31,9 +31,9 @@ __device__ void split(float x, F16& weight, float& master) {
 
 constexpr int kTogether = 4;  // elements that a thread updates together
 
-/// Updates elements [first, first + kTogether), of those before n. kIsWide: there are as many. All
-/// planes are read before the first one is written. The order of operations is that of
-/// cpu_adam/adamw.h.
+/// Updates elements [first, first + kTogether), of those before n. kIsWide: all of them are before
+/// n, and the planes are aligned. All planes are read before the first one is written. The order of
+/// operations is that of cpu_adam/adamw.h.
 template <bool kIsWide, class Weight, class Gradient>
 __device__ __forceinline__ void update_group(const AdamWView<Weight, Gradient>& at, int64_t first,
                                              int64_t n, const AdamWCoefficients& c) {
@@ -69,8 +69,8 @@ __device__ __forceinline__ void update_group(const AdamWView<Weight, Gradient>& 
 
 /// The coefficients are in host memory, because they depend on the gradient norm, which the host
 /// computes late. Each block reads them over the bus once, with one warp. So few blocks are
-/// launched that they run concurrently.
-constexpr int64_t kMostBlocks = 132 * 6;
+/// launched that they run concurrently on a GPU with kMultiprocessors.
+constexpr int64_t kMostBlocks = 6 * kMultiprocessors;
 
 template <class Weight, class Gradient>
 __global__ void __launch_bounds__(kElementThreads)

@@ -20,8 +20,12 @@ namespace ebb::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
 
-/// Exponents are clamped to this, because e^88 is finite. It exceeds 2^126, so that __fdividef() of
-/// a finite number by it is 0.
+/// Of an H100 and an H200. Grids are sized for them on every GPU, because results must not depend
+/// on the GPU.
+inline constexpr int64_t kMultiprocessors = 132;
+
+/// Exponents are clamped to this. e^88 is finite and exceeds 2^126, so __fdividef(x, 1 + e^88) is 0
+/// for each finite x.
 inline constexpr float kLargestExponent = 88.0f;
 
 __device__ __forceinline__ float to_float(float x) { return x; }

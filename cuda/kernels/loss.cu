@@ -1,8 +1,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/gpu_launch.h"
+#include "cuda/kernels/wide.h"
 #include "device/ignored_label.h"
 
 namespace ebb::cuda {

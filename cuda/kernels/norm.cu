@@ -90,11 +90,12 @@ void launch_row_blocks(cudaStream_t stream, const NormRows<T>& rows, const T* dy
 
 constexpr int kColumnWarps = 8;  // of a block that sums columns
 
-/// Sums over a block of rows. A lane has neighbouring columns, of which each warp sums every eighth
-/// row. Then the sums of the warps are added in order.
+/// Sums the first num_sums columns over a block of rows. A lane has neighbouring columns, of which
+/// each warp sums every eighth row. Then the sums of the warps are added in order.
 template <bool kIsWide, class T>
 __global__ void __launch_bounds__(kColumnWarps* kWarp)
-    sum_columns(const T* x, int64_t num_rows, int64_t num_columns, float* partials) {
+    sum_columns(const T* x, int64_t num_rows, int64_t num_columns, int64_t num_sums,
+                float* partials) {
   constexpr int kCount = kWide<T>;
   static_assert(kCount <= kColumnWarps);
   float* const sums = shared_memory<float>();  // (warps, columns of a lane, lanes)
@@ -115,12 +116,12 @@ __global__ void __launch_bounds__(kColumnWarps* kWarp)
   }
   __syncthreads();
   const int mine = warp_index();  // of the lane's columns
-  if (mine >= kCount || column + mine >= n) return;
+  if (mine >= kCount || column + mine >= num_sums) return;
   float total = 0.0f;
   for (int warp = 0; warp < kColumnWarps; ++warp) {
     total += sums[(warp * kCount + mine) * kWarp + lane_index()];
   }
-  partials[blockIdx.y * n + column + mine] = total;
+  partials[blockIdx.y * num_sums + column + mine] = total;
 }
 
 }  // namespace
@@ -134,17 +135,16 @@ void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* const from = x.as<T>();
-    dim3 grid = blocks_for(x.columns(), kWarp * kWide<T>);
+    const int64_t n = sums.num_elements();
+    dim3 grid = blocks_for(n, kWarp * kWide<T>);
     grid.y = static_cast<unsigned>(num_row_blocks(x.rows()));
     const bool is_wide = x.columns() % kWide<T> == 0 && is_aligned(from, 16);
     launch("column_sums", stream, grid, kColumnWarps * kWarp,
            kColumnWarps * kWide<T> * kWarp * sizeof(float),
-           is_wide ? sum_columns<true, T> : sum_columns<false, T>, from, x.rows(), x.columns(),
+           is_wide ? sum_columns<true, T> : sum_columns<false, T>, from, x.rows(), x.columns(), n,
            partials);
-    const int64_t n = sums.num_elements();
-    launch_block_sums(
-        "column_sums", stream,
-        {sums.as<float>(), nullptr, n, partials, num_row_blocks(x.rows()), write, x.columns() - n});
+    launch_block_sums("column_sums", stream,
+                      {sums.as<float>(), nullptr, n, partials, num_row_blocks(x.rows()), write});
   });
 }
 

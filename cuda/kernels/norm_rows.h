@@ -6,7 +6,7 @@
 // rms_norm.cu.
 #pragma once
 
-#include <utility>
+#include <type_traits>
 
 #include "cuda/kernels/row_blocks.h"
 #include "cuda/kernels/wide.h"
@@ -41,13 +41,13 @@ struct RowShape {
   }
 };
 
-/// The blocks that sum over rows: as many as run concurrently on the largest GPUs, which must not
-/// depend on the GPU, because the order of sums would. Each has a few rows at least, so that
-/// partial sums are a small part of the memory traffic.
+/// The blocks that sum over rows: as many as run concurrently on kMultiprocessors. Each has a few
+/// rows at least, so that partial sums are a small part of the memory traffic.
 constexpr int64_t num_norm_blocks(int64_t num_rows, const RowShape& shape) {
-  constexpr int64_t kMultiprocessors = 132, kFewRows = 8;
-  const int64_t together = (shape.groups_a_thread == 1 ? 768 : 512) / shape.num_threads;
-  const int64_t most = kMultiprocessors * (together < 1 ? 1 : together);
+  constexpr int64_t kFewRows = 8;
+  // Of a multiprocessor, as its registers allow.
+  const int64_t threads = shape.groups_a_thread == 1 ? 768 : 512;
+  const int64_t most = kMultiprocessors * (threads / shape.num_threads);
   const int64_t blocks = ceil_div(num_rows, kFewRows);
   return blocks < most ? blocks : most;
 }
@@ -269,8 +269,9 @@ template <bool kHasMean, class T>
 void launch_norm_rows(const char* name, cudaStream_t stream, const NormRows<T>& rows, T* y,
                       const T* b, float epsilon) {
   const RowShape shape(rows.num_columns, sizeof(T));
-  // About as many threads as run concurrently. The result of a row does not depend on it.
-  const int64_t threads = 132 * (shape.groups_a_thread == 1 ? 1024 : 512);
+  // About as many threads as run concurrently, as registers allow. The result of a row does not
+  // depend on it.
+  const int64_t threads = kMultiprocessors * (shape.groups_a_thread == 1 ? 1024 : 512);
   const int64_t most = ceil_div(threads, shape.num_threads);
   const dim3 grid = blocks_for(rows.num_rows < most ? rows.num_rows : most, 1);
   with_row_shape(shape, rows_are_wide(rows, y, b), [&](auto wide, auto groups) {

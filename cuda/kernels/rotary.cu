@@ -50,7 +50,7 @@ __device__ __forceinline__ float negative_exponential(float x) {
 struct GatePlace {
   int64_t row, column;
   __device__ GatePlace(int64_t num_rows, int64_t width) {
-    const int64_t groups = (width + kMapped - 1) / kMapped;
+    const int64_t groups = ceil_div(width, kMapped);
     const int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
     // A division of 32-bit numbers is several times faster.
     row = num_rows * groups >> 31 == 0 ? static_cast<uint32_t>(i) / static_cast<uint32_t>(groups)

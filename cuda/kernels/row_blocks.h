@@ -2,20 +2,19 @@
 // and the partial sums of the blocks are added in order.
 #pragma once
 
-#include "cuda/kernels/elementwise.h"
+#include "cuda/kernels/device_code.h"
 
 namespace ebb::cuda {
 
 __host__ __device__ constexpr int64_t rows_a_block(int64_t num_rows) {
-  const int64_t few = (num_rows + 127) / 128;
+  const int64_t few = ceil_div(num_rows, 128);
   return few > 32 ? few : 32;
 }
 constexpr int64_t num_row_blocks(int64_t num_rows) {
   return ceil_div(num_rows, rows_a_block(num_rows));
 }
 
-/// Partial sums of blocks: (num_blocks, num_columns + padding), or (num_blocks, 2, num_columns) for
-/// two sums.
+/// Partial sums of blocks: (num_blocks, num_columns), or (num_blocks, 2, num_columns) for two sums.
 struct BlockSums {
   float* first;
   float* second;  // null: there is one sum
@@ -23,7 +22,6 @@ struct BlockSums {
   const float* partials;
   int64_t num_blocks;
   Write write;
-  int64_t padding = 0;
 
   __host__ __device__ int64_t num_sums() const {
     return second == nullptr ? num_columns : 2 * num_columns;
@@ -43,7 +41,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) add_block_sums(BlockSums f) {
   if (is_there) {
 #pragma unroll 8
     for (int64_t block = warp_index(); block < f.num_blocks; block += kWarps) {
-      sum += f.partials[block * (f.num_sums() + f.padding) + column];
+      sum += f.partials[block * f.num_sums() + column];
     }
   }
   sums[threadIdx.x] = sum;

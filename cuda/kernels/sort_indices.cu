@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) count_digits(Pass pass, int32_t* til
 __global__ void __launch_bounds__(kThreads) sum_counts(int32_t* counts, int64_t n) {
   __shared__ int sums[kThreads];
   const int thread = static_cast<int>(threadIdx.x);
-  const int64_t a_thread = (n + kThreads - 1) / kThreads;
+  const int64_t a_thread = ceil_div(n, kThreads);
   const int64_t begin = thread * a_thread < n ? thread * a_thread : n;
   const int64_t end = begin + a_thread < n ? begin + a_thread : n;
   int sum = 0;

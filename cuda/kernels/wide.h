@@ -6,6 +6,8 @@
 // tensors.
 #pragma once
 
+#include <bit>
+#include <cstdint>
 #include <type_traits>
 
 #include "cuda/kernels/device_code.h"
@@ -27,6 +29,7 @@ template <class T, int kCount>
 __device__ __forceinline__ Group<T, kCount> rounded(const float (&values)[kCount]) {
   Group<T, kCount> result;
   if constexpr (std::is_same_v<T, BF16>) {
+    static_assert(kCount % 2 == 0);
     struct Pairs {
       uint32_t of[kCount / 2];
     } pairs;
@@ -46,8 +49,8 @@ inline bool is_aligned(const void* p, size_t bytes) {
   return reinterpret_cast<uintptr_t>(p) % bytes == 0;
 }
 
-/// Elements [first, first + kCount) of an array of n; zeros after the end. kIsWide: `from` is
-/// aligned as a group, and `first` and n are multiples of kCount.
+/// Elements [first, first + kCount) of an array of n; zeros after the end. kIsWide:
+/// from + first is aligned as a group, and the group ends at n or before, or begins at n or after.
 template <bool kIsWide, int kCount, class T>
 __device__ __forceinline__ Group<T, kCount> load_group(const T* from, int64_t first, int64_t n) {
   Group<T, kCount> result = {};

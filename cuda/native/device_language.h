@@ -16,8 +16,9 @@ __device__ __forceinline__ T* shared_memory() {
   return reinterpret_cast<T*>(ebb_shared_bytes);
 }
 
-/// Stores a value of 16 n bytes to memory of the device with n instructions. For a plain assignment
-/// the compiler may use narrower ones.
+/// Stores an aligned value to memory of the device: 16 n bytes with n instructions, where the
+/// compiler may use narrower ones for a plain assignment; other sizes with a plain assignment.
+/// REQUIRES: global memory.
 template <class T>
 __device__ __forceinline__ void store_wide(T* to, const T& value) {
   if constexpr (sizeof(T) % 16 == 0) {
