@@ -1,6 +1,7 @@
 // An epilogue is computed with the product if the library can do so, and otherwise by our own
 // kernels. Both give nearly the same numbers, in the expected number of calls.
 #include "tests/cuda_emulation/emulated_device.h"
+#include "tests/kernels/bit_cases.h"
 #include "tests/kernels/reference.h"
 
 namespace ebb::test {
@@ -51,6 +52,17 @@ TEST(Epilogues, AreReplacedWhereTheLibraryHasNone) {
     // value. ActivationLinearBackward uses the epilogue for bf16 only.
     EXPECT_EQ(with.y == apart.y, type == DType::F32);
     EXPECT_EQ(with.dbefore == apart.dbefore, type != DType::BF16);
+  }
+}
+
+/// Our own kernel computes the gradient of the bias, with wide accesses where it can.
+TEST(Epilogues, ThatAreReplacedGiveTheSameBitsForMisalignedTensors) {
+  const LibraryWithoutEpilogues without;
+  Harness h;
+  for (const DType type : {DType::F32, DType::BF16, DType::F16}) {
+    const Bits expected = bias_gradient_bits(h, type);
+    const MisalignedArrays misaligned;
+    EXPECT_TRUE(bias_gradient_bits(h, type) == expected) << name_of(type);
   }
 }
 

@@ -12,7 +12,8 @@ ebb_test_objects(gpu_training
 ebb_test(test_training_cuda SOURCES $<TARGET_OBJECTS:gpu_training> trainer/on_gpu.cpp LIBS test_support NOT_TSAN)
 set_tests_properties(test_training_cuda PROPERTIES SKIP_REGULAR_EXPRESSION "on_gpu.cpp:[0-9]+: Skipped")
 ebb_test(test_training_emulated
-  SOURCES $<TARGET_OBJECTS:gpu_training> ${dir}/on_emulated_gpu.cpp ${dir}/test_training_attention.cpp ${dir}/test_training_faults.cpp
+  SOURCES $<TARGET_OBJECTS:gpu_training> ${dir}/on_emulated_gpu.cpp ${dir}/test_training_attention.cpp
+          ${dir}/test_training_faults.cpp ${dir}/test_training_padding.cpp
   LIBS ebb_cuda_emulated test_support NOT_TSAN)
 ebb_test(test_training_races_emulated
   SOURCES ${dir}/on_emulated_gpu.cpp ${dir}/test_training_races.cpp LIBS ebb_cuda_emulated test_support)

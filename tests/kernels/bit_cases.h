@@ -20,5 +20,7 @@ struct BitCase {
 
 std::span<const BitCase> bit_cases();
 Bits linear_bits(Harness& h, DType dtype);
+/// Only the gradient of the bias, for a number of output channels that is a multiple of 8.
+Bits bias_gradient_bits(Harness& h, DType dtype);
 
 }  // namespace ebb::test

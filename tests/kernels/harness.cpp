@@ -10,6 +10,8 @@ namespace {
 constexpr std::byte kCanary{0xA5};
 constexpr std::byte kUnwritten{0xFF};  // NaN in every float type
 
+bool arrays_are_misaligned = false;
+
 uint64_t next_random(uint64_t& state) {
   uint64_t z = (state += 0x9e3779b97f4a7c15u);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -19,9 +21,10 @@ uint64_t next_random(uint64_t& state) {
 
 }  // namespace
 
-Guarded::Guarded(size_t bytes) : memory_(bytes + 2 * kCanaryBytes) {
+Guarded::Guarded(size_t bytes, size_t shift)
+    : bytes_before_(kCanaryBytes + shift), memory_(bytes_before_ + bytes + kCanaryBytes) {
   std::fill(memory_.begin(), memory_.end(), kUnwritten);
-  std::fill_n(memory_.begin(), kCanaryBytes, kCanary);
+  std::fill_n(memory_.begin(), bytes_before_, kCanary);
   std::fill_n(memory_.end() - kCanaryBytes, kCanaryBytes, kCanary);
 }
 
@@ -31,12 +34,16 @@ Guarded::~Guarded() {
 
 bool Guarded::intact() const {
   const auto is_canary = [](std::byte b) { return b == kCanary; };
-  return std::all_of(memory_.begin(), memory_.begin() + kCanaryBytes, is_canary) &&
+  return std::all_of(memory_.begin(), memory_.begin() + bytes_before_, is_canary) &&
          std::all_of(memory_.end() - kCanaryBytes, memory_.end(), is_canary);
 }
 
+MisalignedArrays::MisalignedArrays() { arrays_are_misaligned = true; }
+MisalignedArrays::~MisalignedArrays() { arrays_are_misaligned = false; }
+
 Array::Array(DType dtype, Shape shape)
-    : memory_(static_cast<size_t>(shape.num_elements()) * size_of(dtype)),
+    : memory_(static_cast<size_t>(shape.num_elements()) * size_of(dtype),
+              arrays_are_misaligned ? size_of(dtype) : 0),
       tensor_{memory_.data(), dtype, shape} {}
 
 Array::Array(DType dtype, Shape shape, const Values& values) : Array(dtype, shape) {

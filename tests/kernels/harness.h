@@ -34,15 +34,17 @@ class SharedMemory {
 /// Memory between canary bytes. It contains NaN patterns until it is written.
 class Guarded {
  public:
-  explicit Guarded(size_t bytes);
+  /// The memory begins `shift` bytes after an address that is a multiple of 16 bytes.
+  explicit Guarded(size_t bytes, size_t shift = 0);
   ~Guarded();  // fails the test if a canary changed
   Guarded(Guarded&&) = default;
-  std::byte* data() { return memory_.begin() + kCanaryBytes; }
-  size_t bytes() const { return memory_.size() - 2 * kCanaryBytes; }
+  std::byte* data() { return memory_.begin() + bytes_before_; }
+  size_t bytes() const { return memory_.size() - bytes_before_ - kCanaryBytes; }
   bool intact() const;
 
  private:
   static constexpr size_t kCanaryBytes = 64;
+  size_t bytes_before_;
   SharedMemory memory_;
 };
 
@@ -128,6 +130,15 @@ class Array {
  private:
   Guarded memory_;
   Tensor tensor_;
+};
+
+/// New arrays begin at an address that is a multiple of 16 bytes, but one element later during the
+/// lifetime of such an object.
+class MisalignedArrays {
+ public:
+  MisalignedArrays();
+  ~MisalignedArrays();
+  MisalignedArrays(const MisalignedArrays&) = delete;
 };
 
 /// Uniform in [-range, range]. The same seed gives the same values.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "tests/kernels/harness.h"
 
@@ -13,6 +14,33 @@ namespace {
 
 constexpr int64_t kRows = 33, kChannels = 40;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+int64_t padded(int64_t columns) { return (columns + 63) / 64 * 64; }
+
+/// Columns [first, first + count) of an array, with `padding` columns of NaN after them.
+Array columns_of(const Array& array, int64_t first, int64_t count, int64_t padding = 0) {
+  const Values values = array.values();
+  const int64_t columns = array.tensor().columns(), width = count + padding;
+  Values part(static_cast<size_t>(kRows * width), kNan);
+  for (int64_t row = 0; row < kRows; ++row) {
+    std::copy_n(values.begin() + row * columns + first, count, part.begin() + row * width);
+  }
+  return Array(array.tensor().dtype, {kRows, width}, part);
+}
+
+Array with_padding(const Array& array) {
+  const int64_t columns = array.tensor().columns();
+  return columns_of(array, 0, columns, padded(columns) - columns);
+}
+
+/// The first `count` columns. The others are padding, which must still be NaN.
+Values without_padding(const Array& array, int64_t count) {
+  const int64_t columns = array.tensor().columns();
+  for (const double value : columns_of(array, count, columns - count).values()) {
+    EXPECT_TRUE(std::isnan(value)) << "a kernel has written the padding";
+  }
+  return columns_of(array, 0, count).values();
+}
 
 /// Both were computed in fp32 from the same values, perhaps in another order.
 void expect_same(const Values& got, const Values& want, double relative, double absolute,
@@ -41,30 +69,12 @@ class Padding : public testing::TestWithParam<std::tuple<DType, int64_t>> {
  protected:
   DType dtype() const { return std::get<0>(GetParam()); }
   int64_t classes() const { return std::get<1>(GetParam()); }
-  int64_t columns() const { return (classes() + 63) / 64 * 64; }
-
-  /// `array` (kRows, classes) with padding.
-  Array with_padding(const Array& array) const {
-    const Values values = array.values();
-    Values all(static_cast<size_t>(kRows * columns()), kNan);
-    for (int64_t row = 0; row < kRows; ++row) {
-      std::copy_n(values.begin() + row * classes(), classes(), all.begin() + row * columns());
-    }
-    return Array(dtype(), {kRows, columns()}, all);
-  }
-  /// The values without the padding, which must still be NaN.
-  Values without_padding(const Array& array) const {
-    const Values all = array.values();
-    Values values;
-    for (int64_t i = 0; i < kRows * columns(); ++i) {
-      const double value = all[static_cast<size_t>(i)];
-      if (i % columns() < classes()) {
-        values.push_back(value);
-      } else {
-        EXPECT_TRUE(std::isnan(value)) << "a kernel has written column " << i % columns();
-      }
-    }
-    return values;
+  /// Every 7th target is ignored.
+  Array targets() const {
+    auto indices = random_indices(kRows, classes(), 5);
+    for (size_t row = 3; row < indices.size(); row += 7) indices[row] = -100;
+    indices[4] = classes() - 1;
+    return int_array(indices);
   }
 
   Harness h;
@@ -85,7 +95,7 @@ TEST_P(Padding, OfLinearLayers) {
   const Array y(dtype(), {kRows, classes()}), wide_y = with_padding(y);
   h.kernels->submit(h.stream, LinearForward{y, x, w, bias});
   h.kernels->submit(h.stream, LinearForward{wide_y, x, w, bias});
-  expect_product(without_padding(wide_y), y.values(), dtype(), "y");
+  expect_product(without_padding(wide_y, classes()), y.values(), dtype(), "y");
 
   for (const DType type : {dtype(), DType::F32}) {
     const Array dx(type, {kRows, kChannels}), same_dx(type, {kRows, kChannels});
@@ -108,25 +118,45 @@ TEST_P(Padding, OfLinearLayers) {
 
 TEST_P(Padding, OfLogits) {
   const Array logits = random_array(dtype(), {kRows, classes()}, 4, 5.0);
-  auto indices = random_indices(kRows, classes(), 5);
-  indices[3] = -100;
-  indices[4] = classes() - 1;
-  const Array targets = int_array(indices);
-  const Array wide = with_padding(logits), sliced = with_padding(logits);
+  const Array wide = with_padding(logits);
   const Array losses(DType::F32, {kRows}), same_losses(DType::F32, {kRows});
-  h.kernels->submit(h.stream, CrossEntropy{losses, logits, targets, 0.5f});
-  h.kernels->submit(h.stream, CrossEntropy{same_losses, wide, targets, 0.5f, classes()});
+  h.kernels->submit(h.stream, CrossEntropy{losses, logits, targets(), 0.5f});
+  h.kernels->submit(h.stream, CrossEntropy{same_losses, wide, targets(), 0.5f, classes()});
   expect_rounded(same_losses.values(), losses.values(), DType::F32, "losses");
-  expect_rounded(without_padding(wide), logits.values(), dtype(), "gradient");
+  expect_rounded(without_padding(wide, classes()), logits.values(), dtype(), "gradient");
+}
 
-  const Array statistics(DType::F32, {kRows, 3}), last_losses(DType::F32, {kRows});
-  h.kernels->submit(
-      h.stream,
-      CrossEntropyStatistics{last_losses, statistics, sliced, targets, {0, classes(), classes()}});
-  h.kernels->submit(
-      h.stream, CrossEntropyGradient{sliced, statistics, targets, {0, classes(), classes()}, 0.5f});
-  expect_rounded(last_losses.values(), losses.values(), DType::F32, "losses of a slice");
-  expect_rounded(without_padding(sliced), logits.values(), dtype(), "gradient of a slice");
+/// The last slice has padding. There is no other slice, or one without padding, because the number
+/// of its classes is a multiple of 16.
+TEST_P(Padding, OfTheLastSliceOfLogits) {
+  struct Part {
+    ClassSlice slice;
+    Array logits;
+    Values gradient() const { return without_padding(logits, slice.count); }
+  };
+  const Array all = random_array(dtype(), {kRows, classes()}, 4, 5.0),
+              gradient = columns_of(all, 0, classes());
+  const Array losses(DType::F32, {kRows});
+  h.kernels->submit(h.stream, CrossEntropy{losses, gradient, targets(), 0.5f});
+  for (const int64_t first : {int64_t{0}, classes() / 2 / 16 * 16}) {
+    const int64_t rest = classes() - first;
+    std::vector<Part> parts;
+    if (first > 0) parts.push_back({{0, first, classes()}, columns_of(all, 0, first)});
+    parts.push_back({{first, rest, classes()}, with_padding(columns_of(all, first, rest))});
+    const Array statistics(DType::F32, {kRows, 3}), same_losses(DType::F32, {kRows});
+    for (const Part& part : parts) {
+      h.kernels->submit(h.stream, CrossEntropyStatistics{same_losses, statistics, part.logits,
+                                                         targets(), part.slice});
+    }
+    expect_rounded(same_losses.values(), losses.values(), DType::F32, "losses");
+    for (const Part& part : parts) {
+      h.kernels->submit(h.stream,
+                        CrossEntropyGradient{part.logits, statistics, targets(), part.slice, 0.5f});
+      expect_rounded(part.gradient(),
+                     columns_of(gradient, part.slice.first, part.slice.count).values(), dtype(),
+                     "gradient of a slice");
+    }
+  }
 }
 
 }  // namespace
