@@ -10,7 +10,8 @@ Stream& OpenCall::stream() const { return tape_.compute_; }
 void OpenCall::submit(const AnyKernel& kernel) const { tape_.submit(kernel); }
 
 Tensor OpenCall::weight(int i) const {
-  EBB_CHECK(uses_[i].weight, "this primitive declared that its backward does not read the weight");
+  EBB_CHECK(uses_[i].weight,
+            "the call does not read this weight: WeightUse::read_in_backward is false");
   return tape_.hooks_.weight(uses_[i]);
 }
 

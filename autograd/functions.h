@@ -61,10 +61,7 @@ class OpenCall {
 };
 
 /// What the forward function of a primitive works with.
-class Forward : public OpenCall {
- public:
-  using OpenCall::OpenCall;
-};
+using Forward = OpenCall;
 
 /// What the backward function of a primitive works with.
 class Backward : public OpenCall {

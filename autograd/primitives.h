@@ -105,8 +105,9 @@ struct ClassifierCut {
 /// elements; V is `vocabulary`. It is computed in slices of rows, so that the logits (N, V) never
 /// exist whole. Where w is larger than one slice of `cut`, it is computed in slices of the
 /// vocabulary as well, each in a call and a stage of its own (Tape::run_in_stages). The
-/// gradients of x, w and bias are computed before the backward begins. `cut`: nullopt: the default,
-/// with the logits of the device's kernels.
+/// gradients of x, w and bias are computed before the backward begins. Without `cut`, slices have
+/// the default size, and the logits have the shape that the device's kernels want
+/// (Kernels::logits_shape()).
 void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
                               Tensor targets, std::optional<ClassifierCut> cut = {},
                               std::optional<ParameterId> bias = {});

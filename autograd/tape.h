@@ -108,9 +108,10 @@ class Tape {
   /// For primitives that compute a loss: the index of the first requested row of `num_rows` rows.
   int64_t first_requested_row(int64_t num_rows) const;
   bool requests_loss() const { return options_.results.loss; }
-  /// `logits` are rows [row, row + n) of a loss with `num_rows` rows. Their first columns are those
-  /// of `classes`; others are padding. Copies the requested part to TapeResults::logits. REQUIRES:
-  /// no kernel that changes the logits was submitted.
+  /// `logits` are rows [row, row + n) of a loss with `num_rows` rows. `classes`: the rows of the
+  /// weight to which the columns belong. Columns from classes.count on are padding. Copies the
+  /// requested part to TapeResults::logits. REQUIRES: no kernel that changes the logits was
+  /// submitted.
   void store_logits(int64_t num_rows, int64_t row, RowRange classes, Tensor logits);
   /// The factor of every loss gradient: the loss scale / the number of targets in the step.
   float loss_gradient_scale() const { return loss_gradient_scale_; }

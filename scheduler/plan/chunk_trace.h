@@ -75,6 +75,10 @@ struct ChunkTrace {
   std::vector<NeedIndex> needs_of_chunk;  ///< sorted by chunk, then by item
 
   uint32_t num_flat() const { return first_flat[kNumSpaces]; }
+  uint32_t num_chunks(Space space) const {
+    const int s = static_cast<int>(space);
+    return first_flat[s + 1] - first_flat[s];
+  }
   FlatIndex flat_index(ChunkId id) const {
     return FlatIndex(first_flat[static_cast<int>(id.space)] + id.index);
   }

@@ -100,9 +100,9 @@ void decide_speculative(const ChunkTrace& chunk_trace, uint32_t most,
 }
 
 /// The chunks whose weights are used, ascending.
-std::vector<ChunkIndex> weights_of(const ChunkTrace& chunk_trace, size_t num_chunks) {
+std::vector<ChunkIndex> weights_of(const ChunkTrace& chunk_trace) {
   std::vector<ChunkIndex> weights;
-  for (ChunkIndex c{0}; c < num_chunks; ++c) {
+  for (ChunkIndex c{0}; c < chunk_trace.num_chunks(Space::Weights); ++c) {
     if (chunk_trace.is_needed({Space::Weights, c})) weights.push_back(c);
   }
   return weights;
@@ -152,12 +152,12 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
 }
 
 uint32_t most_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
-                        uint32_t num_chunks, uint32_t num_spare) {
+                        uint32_t num_spare) {
   if (options.update && options.update_after_norm) return 0;
   const uint32_t wanted = options.schedule.resident_chunks;
   // All weights of an evaluation are resident: then no call needs further blocks for weights.
   const bool all = !options.update && wanted > num_spare &&
-                   weights_of(chunk_trace, num_chunks).size() + most_activations(chunk_trace) <=
+                   weights_of(chunk_trace).size() + most_activations(chunk_trace) <=
                        options.num_blocks;
   return all ? wanted : std::min(wanted, num_spare);
 }
@@ -168,7 +168,7 @@ void decide_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
   if (!options.update) {
     if (std::ranges::any_of(chunks, &ChunkRecord::is_on_device)) return;
     // The chunks that are loaded lie between the resident ones.
-    for (const ChunkIndex c : spread(weights_of(chunk_trace, chunks.size()), num)) {
+    for (const ChunkIndex c : spread(weights_of(chunk_trace), num)) {
       chunks[c].is_resident = true;
     }
     return;

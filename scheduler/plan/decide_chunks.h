@@ -27,7 +27,7 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
 /// schedule.resident_chunks, and 0 in a step whose updates wait for the norm. At most `num_spare`,
 /// except in an evaluation whose weights and activations all fit into options.num_blocks.
 uint32_t most_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
-                        uint32_t num_chunks, uint32_t num_spare);
+                        uint32_t num_spare);
 
 /// Makes at most `num` chunks resident, besides those whose planes are on the device, and no
 /// others: in a step the ones that are rounded first and not deferred, in an evaluation some that

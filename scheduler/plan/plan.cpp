@@ -21,8 +21,7 @@ constexpr uint32_t kProtectedShare = 8;
 Residency decide_residency(const ChunkTrace& chunk_trace, const PlanOptions& options,
                            uint32_t num_spare, std::vector<ChunkRecord>& chunks) {
   const uint32_t num_protected = options.least_traffic ? 0 : options.num_blocks / kProtectedShare;
-  uint32_t num_residents =
-      most_residents(chunk_trace, options, static_cast<uint32_t>(chunks.size()), num_spare);
+  uint32_t num_residents = most_residents(chunk_trace, options, num_spare);
   for (;;) {
     decide_residents(chunk_trace, options, num_residents, chunks);
     Residency residency(chunk_trace, options.num_blocks, num_protected, chunks);

@@ -121,11 +121,14 @@ std::string_view name_of(const Op& op);
 /// The share of the updates that is deferred without clipping. The forward is a third of a step's
 /// compute but has half of its loads, so with this share the optimizer is as busy during the
 /// forward as during the backward.
-constexpr double kDeferredShare = 0.5;
+inline constexpr double kDeferredShare = 0.5;
 
 /// A store fills one gradient buffer, an update reads one, one is free for the next store, and one
 /// is full for the next update.
-constexpr uint32_t kGradientBuffers = 4;
+inline constexpr uint32_t kGradientBuffers = 4;
+
+inline constexpr Schedule kDefaultSchedule{.deferred_share = kDeferredShare,
+                                           .gradient_buffers = kGradientBuffers};
 
 /// What make_plan() is to do.
 struct PlanOptions {
@@ -136,8 +139,9 @@ struct PlanOptions {
   /// The planner uses all settings but those of the trace: micro-batch order, recomputation and
   /// placement of activations. With clipping or fp16, all updates on the host are deferred unless
   /// they wait, and no weights that the host updates are resident. In an evaluation, resident
-  /// weights stay all the time, also until the next one; other settings have no effect.
-  Schedule schedule = {.deferred_share = kDeferredShare, .gradient_buffers = kGradientBuffers};
+  /// weights stay all the time, also until the next one; other settings have no effect. A schedule
+  /// that is given replaces these defaults.
+  Schedule schedule = kDefaultSchedule;
   /// For an evaluation: the records of the step, which say whose planes are on the device. Empty:
   /// all planes are in host memory.
   std::vector<ChunkRecord> chunks_of_step = {};

@@ -89,7 +89,10 @@ void DeviceState::visit_copies(ChunkIndex chunk, uint64_t first, uint64_t count,
       if (changed) copy(first, bounced[turn], CopyKind::Load);
     }
   } catch (...) {
-    copies_->synchronize();
+    try {
+      copies_->synchronize();
+    } catch (...) {  // the first error is thrown
+    }
     throw;
   }
   copies_->synchronize();

@@ -7,9 +7,9 @@
 
 #include "cpu_adam/state_hash.h"
 #include "device/errors.h"
+#include "device/normal_numbers.h"
 #include "device/planes.h"
 #include "device/random.h"
-#include "scheduler/run/normal_numbers.h"
 #include "system/thread_team.h"
 
 namespace ebb {

@@ -97,7 +97,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       emulates_compute_(device.info().emulate_compute.has_value()),
       layout_(*prepared.layout),
       specs_(model.inputs()),
-      buffers_(device, prepared.ledger.bytes("inputs", Tier::Device)),
+      buffers_(device, prepared.ledger.bytes(kInputs, Tier::Device)),
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       device_state_(device, layout_, prepared.plan.chunks, spaces_.base(Space::Weights)),
@@ -116,7 +116,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
                                             std::max(prepared.options.gradient_accumulation,
                                                      prepared.options.evaluation_batches))) {
   check_device(prepared.device, device.info().profile);
-  device.reserve_workspace(prepared.ledger.bytes("workspace", Tier::Device));
+  device.reserve_workspace(prepared.ledger.bytes(kWorkspace, Tier::Device));
   initialise_device(device.kernels());
   ThreadTeam team(device.info().profile.num_threads);
   if (prepared.options.random_weights) {

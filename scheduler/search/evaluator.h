@@ -48,8 +48,8 @@ PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
   return other;
 }
 
-/// True if `a` is better than `b` (is_better()). Of two equally good
-/// candidates, the one with the smaller `schedule_index` and then the smaller `row` comes first.
+/// True if `a` is better than `b` (is_better()). Of two equally good candidates, the one with the
+/// smaller `schedule_index` and then the smaller `row` comes first.
 bool comes_first(const PlannedCandidate& a, const PlannedCandidate& b);
 
 /// Evaluates candidates by budgets and the rates of a machine. Thread-safe.

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "chunk/home.h"
 #include "chunk/ledger.h"
@@ -35,6 +36,9 @@ inline constexpr size_t kCoefficientBytes = 2 * kMaxFactors * sizeof(AdamWCoeffi
 /// Host memory for the undo log of one chunk: a byte of corrections for each element, and memory
 /// for one outlier per twelve elements.
 size_t undo_log_bytes(const Layout& layout);
+
+/// The classes of the ledger whose sizes the run reads from it.
+inline constexpr std::string_view kInputs = "inputs", kWorkspace = "workspace";
 
 /// The device memory that does not depend on the plan: the inputs of a step or of an evaluation,
 /// the larger of both, each padded as in the arena; the workspace of kernels; partial norms; the

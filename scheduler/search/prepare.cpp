@@ -223,7 +223,7 @@ namespace {
 /// buffers?
 bool can_pin_window(const Preparation& p) {
   if (p.device.kind != DeviceKind::Cuda) return true;
-  return p.ledger.bytes("inputs", Tier::Device) + kCoefficientBytes +
+  return p.ledger.bytes(kInputs, Tier::Device) + kCoefficientBytes +
              bounce_buffer_bytes(*p.layout) + staging_bytes(kSmallestStagingSlotBytes) <=
          p.device.pinned_bytes;
 }
@@ -289,7 +289,7 @@ size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
 
 Ledger ledger_with(const Preparation& context, const Plan& plan) {
   Ledger ledger = context.ledger;
-  const size_t input_bytes = ledger.bytes("inputs", Tier::Device);
+  const size_t input_bytes = ledger.bytes(kInputs, Tier::Device);
   ledger.add("chunk blocks", Tier::Device, plan.num_blocks * context.layout->chunk_bytes());
   if (const uint32_t num = plan.count(&ChunkRecord::is_on_device); num > 0) {
     ledger.add("state on the device", Tier::Device, device_state_bytes(*context.layout, num));
@@ -300,7 +300,7 @@ Ledger ledger_with(const Preparation& context, const Plan& plan) {
     ledger.add("undo logs", Tier::Host, num * undo_log_bytes(*context.layout));
   }
   add_home(ledger, *context.layout, state_planes(context.options.dtype), home_options(plan));
-  ledger.add("inputs", Tier::Host, input_bytes);
+  ledger.add(kInputs, Tier::Host, input_bytes);
   ledger.add("loss", Tier::Host, sizeof(double));
   ledger.add("staging buffers", Tier::Host, ring_bytes(context, plan, input_bytes));
   return ledger;

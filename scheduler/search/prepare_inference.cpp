@@ -11,6 +11,7 @@
 #include "scheduler/plan/validate.h"
 #include "scheduler/search/inference_forward.h"
 #include "scheduler/search/inference_preparation.h"
+#include "scheduler/search/memory_sizes.h"
 #include "scheduler/search/prepare.h"
 #include "scheduler/search/trace_recorder.h"
 
@@ -94,9 +95,9 @@ void count_fixed(PreparedInference& p) {
   }
   for (const InputSpec& spec : p.persistent)
     persistent_bytes += padded_bytes(spec.shape, spec.dtype);
-  p.ledger.add("inputs", Tier::Device, p.input_bytes);
+  p.ledger.add(kInputs, Tier::Device, p.input_bytes);
   p.ledger.add("persistent inputs", Tier::Device, persistent_bytes);
-  p.ledger.add("workspace", Tier::Device, p.workspace_bytes);
+  p.ledger.add(kWorkspace, Tier::Device, p.workspace_bytes);
   p.ledger.add("loss", Tier::Device, sizeof(double));
 }
 
@@ -202,7 +203,7 @@ PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
   p.ledger.add("chunk blocks", Tier::Device, p.num_blocks * chunk_bytes);
   const std::span<const PlaneInfo> weights = state_planes(options.dtype).first(1);
   add_home(p.ledger, *p.layout, weights, {});
-  p.ledger.add("inputs", Tier::Host, p.input_bytes);
+  p.ledger.add(kInputs, Tier::Host, p.input_bytes);
   p.ledger.add("losses and logits", Tier::Host, p.result_bytes);
   p.ledger.add("loss", Tier::Host, sizeof(double));
   if (p.device.kind == DeviceKind::Cuda) {

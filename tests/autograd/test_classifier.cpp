@@ -40,7 +40,8 @@ TEST(ClassifierCut, LargeHeadsHaveEqualSlices) {
 
 constexpr int64_t kRows = 37, kChannels = 24, kClasses = 201;
 /// Slices of 20 rows of the weight and 7 rows of logits. Neither divides the size.
-constexpr ClassifierCut kSliced{.weight_elements = 20 * kChannels, .logits = {.most_elements = 20 * 7}};
+constexpr ClassifierCut kSliced{.weight_elements = 20 * kChannels,
+                                .logits = {.most_elements = 20 * 7}};
 constexpr int64_t kSlices = 11;
 constexpr ClassifierCut kWhole{};
 

@@ -10,8 +10,10 @@ namespace ebb::test {
 namespace {
 
 PlanOptions options_with(uint32_t num_blocks, uint32_t speculated_chunks) {
-  return {.num_blocks = num_blocks,
-          .schedule = {.update = UpdateOrder::Speculate, .speculated_chunks = speculated_chunks}};
+  PlanOptions options{.num_blocks = num_blocks};
+  options.schedule.update = UpdateOrder::Speculate;
+  options.schedule.speculated_chunks = speculated_chunks;
+  return options;
 }
 
 /// The chunks with a speculative update, in the order of the backward.

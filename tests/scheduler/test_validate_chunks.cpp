@@ -2,7 +2,9 @@
 // updates, and to the records of their chunks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "scheduler/plan/validate.h"
@@ -26,6 +28,12 @@ struct PlannedCase {
   std::string first_fault(const Plan& plan) const {
     const auto messages = validate(plan, c.trace, c.layout, planned.options);
     return messages.empty() ? "" : messages[0];
+  }
+  bool has_fault(const Plan& plan, std::string_view text) const {
+    return std::ranges::any_of(validate(plan, c.trace, c.layout, planned.options),
+                               [&](const std::string& message) {
+                                 return message.find(text) != std::string::npos;
+                               });
   }
 };
 
@@ -75,6 +83,21 @@ TEST(ValidateChunks, ADeferredUpdateThatIsLostOrMadeTwiceIsFound) {
   PlanOptions waiting = deferring.planned.options;
   waiting.schedule.update = UpdateOrder::Wait;
   EXPECT_FALSE(validate(plan, deferring.c.trace, deferring.c.layout, waiting).empty());
+}
+
+TEST(ValidateChunks, RecordsThatDifferFromTheUpdatesAreFound) {
+  const Case c = test::make_case({.num_layers = 3}, 2);
+  const PlannedCase unclipped{c, test::plan_case(c, test::smallest_blocks(c), false)};
+  const Plan& plan = unclipped.planned.plan;
+  ASSERT_EQ(unclipped.first_fault(plan), "");
+  ASSERT_EQ(plan.gradient_buffers, 2u);
+  Plan other_buffer = plan;
+  BufferIndex& buffer = other_buffer.chunks[0].gradient_buffer;
+  buffer = BufferIndex(1 - buffer);
+  EXPECT_TRUE(unclipped.has_fault(other_buffer, "is not that of the record"));
+  Plan untrained = plan;
+  untrained.chunks[0].update = UpdateTime::Never;
+  EXPECT_TRUE(unclipped.has_fault(untrained, "is wrong about its training"));
 }
 
 TEST(ValidateChunks, MissingOrWrongRecordsAreFound) {

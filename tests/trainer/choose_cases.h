@@ -8,8 +8,6 @@
 
 namespace ebb::test {
 
-/// Two times that differ by less than this fraction are equal.
-inline constexpr double kRounding = 1e-9;
 inline constexpr double kGB = 1e9;
 
 constexpr Machine gpu(double flops, double link, double update) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "scheduler/search/choose.h"
+#include "scheduler/search/evaluator.h"
 #include "tests/trainer/choose_cases.h"
 
 namespace ebb::test {
@@ -85,7 +86,7 @@ class Choosing : public testing::TestWithParam<Situation> {
 /// Returns by how much the choice is slower than the best one, as a fraction; 0 for the best.
 double regret(const std::vector<double>& seconds, size_t chosen) {
   const double best = *std::min_element(seconds.begin(), seconds.end());
-  return seconds[chosen] <= best * (1 + kRounding) ? 0 : seconds[chosen] / best - 1;
+  return seconds[chosen] <= best * (1 + kEqualSeconds) ? 0 : seconds[chosen] / best - 1;
 }
 
 TEST_P(Choosing, NoSettingIsPredictedFaster) {
@@ -96,7 +97,7 @@ TEST_P(Choosing, NoSettingIsPredictedFaster) {
     EXPECT_EQ(c.why_not.empty(), std::isfinite(seconds[i])) << c.why_not;
     if (c.why_not.empty()) {
       EXPECT_EQ(c.seconds, seconds[i]) << i;
-      EXPECT_LE(c.bound.seconds, c.seconds * (1 + kRounding)) << i;
+      EXPECT_LE(c.bound.seconds, c.seconds * (1 + kEqualSeconds)) << i;
       EXPECT_LE(c.device_bytes, *budgets().device_memory);
     } else {
       EXPECT_GT(c.smallest_device_bytes, *budgets().device_memory);
@@ -109,6 +110,7 @@ TEST_P(Choosing, NoSettingIsPredictedFaster) {
 /// Where the planner recomputes some layers, it has compared them with all layers.
 TEST_P(Choosing, RecomputingAllLayersIsNotPredictedFaster) {
   const Preparation p = chosen();
+  int num_compared = 0;
   for (const Candidate& c : p.candidates) {
     if (!c.why_not.empty() || c.schedule.recompute.first == kAllLayers) continue;
     TrainerOptions requested = options();
@@ -119,10 +121,16 @@ TEST_P(Choosing, RecomputingAllLayersIsNotPredictedFaster) {
     try {
       const Preparation all = prepare(model_, requested, budgets(), GetParam().machine);
       EXPECT_GE(simulate(all.plan, all.trace, *all.layout, GetParam().machine).seconds,
-                c.seconds * (1 - kRounding));
+                c.seconds * (1 - kEqualSeconds));
+      ++num_compared;
     } catch (const PlanError&) {  // all layers do not fit
+      fprintf(stderr, "NOTALL ");
     }
   }
+  int fits = 0;
+  for (const Candidate& c : p.candidates) fits += c.why_not.empty();
+  fprintf(stderr, "FITS %d ", fits);
+  fprintf(stderr, "COMPARED %s %d\n", GetParam().name, num_compared);
 }
 
 TEST_P(Choosing, TheTableIsComplete) {
@@ -231,7 +239,7 @@ TEST_F(ChooseRecomputed, ConsidersEveryNumberOfLayers) {
     for (const uint32_t of : {2, 3, 4}) {
       for (uint32_t num = 1; num < of; ++num) {
         const Preparation requested = choose_with(recomputed(open_, num, of), gib * kGiB);
-        EXPECT_LE(chosen_s, (1 + kRounding) * seconds(requested))
+        EXPECT_LE(chosen_s, (1 + kEqualSeconds) * seconds(requested))
             << num << " of " << of << " in " << gib << " GiB";
       }
     }
@@ -245,7 +253,7 @@ TEST_F(ChooseRecomputed, GradientBuffersLeaveHostMemoryForActivations) {
   few.schedule.gradient_buffers = kGradientBuffers;
   const Preparation requested = choose_with(few, 8 * kGiB);
   const Preparation chosen = choose_with(open_, 8 * kGiB, requested.ledger.total(Tier::Host));
-  EXPECT_LE(seconds(chosen), (1 + kRounding) * seconds(requested));
+  EXPECT_LE(seconds(chosen), (1 + kEqualSeconds) * seconds(requested));
 }
 
 TEST_F(ChooseTest, APlantedWrongChoiceIsFound) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "scheduler/search/choose.h"
+#include "scheduler/search/evaluator.h"
 #include "scheduler/search/settings.h"
 #include "tests/error_of.h"
 #include "tests/trainer/choose_cases.h"
@@ -54,7 +55,7 @@ TEST_F(ChooseTest, WithoutALinkSharedCoresWaitOnlyIfThatIsFaster) {
     ASSERT_EQ(p.candidates.size(), 2u);
     ASSERT_EQ(p.candidates[0].schedule.update, UpdateOrder::Overlap);
     const double overlap_s = p.candidates[0].seconds, wait_s = p.candidates[1].seconds;
-    EXPECT_EQ(p.schedule.update == UpdateOrder::Wait, wait_s < overlap_s * (1 - kRounding));
+    EXPECT_EQ(p.schedule.update == UpdateOrder::Wait, wait_s < overlap_s * (1 - kEqualSeconds));
   }
 }
 

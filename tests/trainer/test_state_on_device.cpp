@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <stdexcept>
 
 #include "cpu_adam/adamw.h"
 #include "device/planes.h"
@@ -98,23 +99,29 @@ TEST_P(StateOnDevice, IsEvaluated) {
   EXPECT_NE(losses[0], losses[1]);
 }
 
-/// A chunk larger than the bounce buffer is copied in parts.
-TEST(DeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
-  constexpr int64_t kElements = 5 << 17;  // 2.5 bounce buffers
-  const Layout layout({{.name = "w", .shape = {kElements}}}, {0}, DType::F32, DType::F32,
-                      kElements * sizeof(float));
-  const auto device =
-      create_device({.memory_bytes = device_state_bytes(layout, 1) + layout.chunk_bytes()});
-  const Buffer weights = device->allocate(MemoryKind::Device, layout.chunk_bytes(), "weights");
-  const ChunkRecord chunk{.tier = Tier::Device};
-  const DeviceState state(*device, layout, {&chunk, 1}, weights.data());
+constexpr size_t kMomentum = 1, kVariance = 2;
+
+float* floats(std::byte* plane) { return reinterpret_cast<float*>(plane); }
+
+/// The state of one chunk, which is larger than the bounce buffer and so is copied in parts.
+class LargeDeviceState : public testing::Test {
+ protected:
+  static constexpr int64_t kElements = 5 << 17;  // 2.5 bounce buffers
+  const Layout layout_{
+      {{.name = "w", .shape = {kElements}}}, {0}, DType::F32, DType::F32, kElements * sizeof(float)};
+  const std::unique_ptr<Device> device_ =
+      create_device({.memory_bytes = device_state_bytes(layout_, 1) + layout_.chunk_bytes()});
+  const Buffer weights_ = device_->allocate(MemoryKind::Device, layout_.chunk_bytes(), "weights");
+  const ChunkRecord chunk_{.tier = Tier::Device};
+  const DeviceState state_{*device_, layout_, {&chunk_, 1}, weights_.data()};
+};
+
+TEST_F(LargeDeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
   std::vector<float> expected(kElements, 0);
   std::iota(expected.begin() + 100, expected.end() - 1, 1.0f);
   constexpr uint64_t kFirst = 100, kCount = kElements - 101;
-  constexpr size_t kMomentum = 1, kVariance = 2;
-  const auto floats = [](std::byte* plane) { return reinterpret_cast<float*>(plane); };
   uint64_t next = kFirst;
-  state.visit_copies(ChunkIndex(0), kFirst, kCount, PlaneSet().set(kVariance), true,
+  state_.visit_copies(ChunkIndex(0), kFirst, kCount, PlaneSet().set(kVariance), true,
                      [&](uint64_t first, uint64_t count, const Planes& copies) {
                        EXPECT_EQ(first, next);
                        next += count;
@@ -125,7 +132,7 @@ TEST(DeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
                      });
   EXPECT_EQ(next, kFirst + kCount);
   std::vector<float> variance, momentum;
-  state.visit_copies(ChunkIndex(0), 0, kElements, PlaneSet().set(kMomentum).set(kVariance), false,
+  state_.visit_copies(ChunkIndex(0), 0, kElements, PlaneSet().set(kMomentum).set(kVariance), false,
                      [&](uint64_t, uint64_t count, const Planes& copies) {
                        float* const m = floats(copies[kMomentum]);
                        float* const v = floats(copies[kVariance]);
@@ -136,10 +143,34 @@ TEST(DeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
   EXPECT_EQ(variance, expected);
   EXPECT_EQ(momentum, std::vector<float>(kElements, 0));
   float first_again = -1;
-  state.visit_copies(
+  state_.visit_copies(
       ChunkIndex(0), 0, 1, PlaneSet().set(kVariance), false,
       [&](uint64_t, uint64_t, const Planes& copies) { first_again = *floats(copies[kVariance]); });
   EXPECT_EQ(first_again, 0);
+}
+
+/// visit() throws while the next part is copied to the host.
+TEST_F(LargeDeviceState, IsUnchangedAndUsableIfTheFirstVisitThrows) {
+  const auto visit = [&](bool changed, const DeviceState::VisitCopies& visit_part) {
+    state_.visit_copies(ChunkIndex(0), 0, kElements, PlaneSet().set(kVariance), changed,
+                        visit_part);
+  };
+  std::vector<float> expected(kElements), found;
+  std::iota(expected.begin(), expected.end(), 1.0f);
+  visit(true, [&](uint64_t first, uint64_t count, const Planes& copies) {
+    std::copy_n(expected.begin() + static_cast<int64_t>(first), count, floats(copies[kVariance]));
+  });
+  const auto throws = [](uint64_t first, uint64_t count, const Planes& copies) {
+    EXPECT_EQ(first, 0u);
+    std::fill_n(floats(copies[kVariance]), count, -1.0f);
+    throw std::runtime_error("visit");
+  };
+  EXPECT_THROW(visit(true, throws), std::runtime_error);
+  visit(false, [&](uint64_t, uint64_t count, const Planes& copies) {
+    float* const values = floats(copies[kVariance]);
+    found.insert(found.end(), values, values + count);
+  });
+  EXPECT_EQ(found, expected);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// The numbers in vectors have the bits of normal_pair(), on each instruction set. Among so many
-// numbers are some whose rounding is not sure.
+// The numbers in vectors have the bits of normal_pair(), on each instruction set. The rounding of
+// some of them is not sure, for example of one of counter 11381; so the test fails if the C library
+// does not compute these.
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -8,8 +9,8 @@
 #include <bit>
 #include <vector>
 
+#include "device/normal_numbers.h"
 #include "device/random.h"
-#include "scheduler/run/normal_numbers.h"
 
 namespace ebb {
 namespace {
