@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/choose_cases.h"
 #include "bench/gpt2_preset.h"
 #include "bench/micro_benchmark.h"
 #include "scheduler/plan/chunk_trace.h"
@@ -30,11 +31,6 @@
 
 namespace ebb::bench {
 namespace {
-
-constexpr Machine kH200{.flops_per_s = 720e12,
-                        .load_bytes_per_s = 53e9,
-                        .store_bytes_per_s = 53e9,
-                        .update_bytes_per_s = 240e9};
 
 /// Throws LogicError if the plan is wrong.
 void check(const Plan& plan, const Trace& trace, const Layout& layout, const PlanOptions& options) {

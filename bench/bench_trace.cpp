@@ -37,11 +37,6 @@ constexpr Machine kTwoCores{.flops_per_s = 376e9,
                             .update_bytes_per_s = 37e9,
                             .shared_cores = true,
                             .copy_bytes_per_s = 21e9};
-constexpr Machine kH200{.flops_per_s = 720e12,
-                        .load_bytes_per_s = 53e9,
-                        .store_bytes_per_s = 53e9,
-                        .update_bytes_per_s = 240e9};
-
 struct Case {
   const char* preset;
   MicroBatchShape shape;

@@ -5,17 +5,6 @@ namespace {
 
 constexpr size_t kGiB = size_t{1} << 30;
 
-// A GPU: the rate of matrix products (attention has half of it), the device memory bandwidth, the
-// link in each direction, and the host memory bandwidth of the optimizer.
-constexpr Machine gpu(double tflops, double device_gb, double link_gb, double update_gb) {
-  return {.flops_per_s = tflops * 1e12,
-          .attention_flops_per_s = tflops * 0.5e12,
-          .device_bytes_per_s = device_gb * 1e9,
-          .load_bytes_per_s = link_gb * 1e9,
-          .store_bytes_per_s = link_gb * 1e9,
-          .update_bytes_per_s = update_gb * 1e9};
-}
-constexpr Machine kH200 = gpu(720, 4000, 53, 240);
 constexpr Machine kH100Busy = gpu(600, 3000, 25, 100);
 constexpr Machine kGraceHopper = gpu(720, 4000, 300, 400);
 constexpr Machine kRtx4090 = gpu(150, 900, 24, 60);

@@ -17,9 +17,15 @@ namespace ebb {
 namespace {
 
 /// Closes a file at the end of a scope.
-struct Descriptor {
-  int number;
-  ~Descriptor() { ::close(number); }
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() { ::close(number_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+ private:
+  const int number_;
 };
 
 }  // namespace
@@ -96,7 +102,7 @@ std::optional<std::string> AppendFile::set_aside() {
   const auto aside = ebb::set_aside(path_);
   if (!aside) return std::nullopt;
   // A run that opened the old file must not get its lock before this run has that of the new one.
-  const Descriptor old{std::exchange(descriptor_, -1)};
+  const Descriptor old(std::exchange(descriptor_, -1));
   open();
   return aside;
 }

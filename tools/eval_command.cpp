@@ -143,6 +143,7 @@ class Evaluation {
       if (log_probs_) write_log_probs(*loaded.inference, batch);
       progress.show(batch + 1, total / static_cast<double>(num_labels));
     }
+    say_notices(*loaded.device);
     const bool whole = batch == samples_.num_batches();
     if (!whole)
       say(fmt::format("stopped after micro-batch {} of {}\n", batch, samples_.num_batches()));

@@ -153,6 +153,7 @@ int generate(const GenerateOptions& options, const Signals& signals) {
     logits = generation.read_token(*loaded.inference, token);
   }
   output.finish();
+  say_notices(*loaded.device);
   say(fmt::format("prompt  {} tokens in {:.3f} s\nadded   {} tokens in {:.3f} s\n", prompt.size(),
                   prompt_s, output.count(), loaded.device->now_s() - begin_s - prompt_s));
   if (signals.pending() == 0) return 0;

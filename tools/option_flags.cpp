@@ -48,8 +48,7 @@ std::string with_flags(std::string_view message) {
     const std::string_view name = message.substr(open + 1, close - open - 1);
     const auto flag = std::ranges::find(kFlags, name, &OptionFlag::option);
     const bool is_option = flag != std::end(kFlags);
-    // Where the text between two backquotes is no option, the second one may begin an option: "a `
-    // alone, then `dtype`".
+    // A backquote that closes no option may open the next one, as in: a ` alone, then `dtype`.
     text.append(message.substr(0, is_option ? open : close));
     if (is_option) text.append(flag->flag);
     message.remove_prefix(is_option ? close + 1 : close);

@@ -127,6 +127,23 @@ void refuse_name_of_checkpoint(const FlagPath& output, const std::string& save) 
                   output.flag, output.path, save));
 }
 
+bool exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+/// Refuses an output that would become the record of a data file that has no record.
+void refuse_name_of_record(const FlagPath& output, const FlagPath& data) {
+  if (output.path.empty()) return;
+  for (const std::string& record : record_paths(data.path)) {
+    if (exists(record) || !is_same_file(output.path, record)) continue;
+    throw ConfigError(
+        fmt::format("{} '{}' would be read as the record of the data '{}' by later runs; give "
+                    "another path",
+                    output.flag, output.path, data.path));
+  }
+}
+
 }  // namespace
 
 void refuse_same_files(const std::vector<FlagPath>& inputs, const std::vector<FlagPath>& outputs) {
@@ -167,7 +184,7 @@ void refuse_same_files(const TrainOptions& o, const MorePaths& more) {
   }
   for (const FlagPath& file : data) {
     for (const std::string& record : record_paths(file.path)) {
-      inputs.push_back({"the record of the data", record});
+      if (exists(record)) inputs.push_back({"the record of the data", record});
     }
   }
   inputs.insert(inputs.end(), data.begin(), data.end());
@@ -176,6 +193,7 @@ void refuse_same_files(const TrainOptions& o, const MorePaths& more) {
   outputs.insert(outputs.end(), more.outputs.begin(), more.outputs.end());
   for (const FlagPath& output : outputs) {
     refuse_name_of_checkpoint(output, o.save);
+    for (const FlagPath& file : data) refuse_name_of_record(output, file);
   }
   refuse_same_files(inputs, outputs);
 }

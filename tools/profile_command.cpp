@@ -101,6 +101,7 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup, const Sign
       profile.times.assign(times.begin(), times.end());
     }
   }
+  say_notices(*device);
   return profile;
 }
 

@@ -191,7 +191,6 @@ class TrainingRun {
     const StepResult result =
         learns ? step_of(step, learning_rate, micro_batches) : step_without_targets();
     whole_step_ = step + 1;
-    for (const std::string& notice : device_->kernels().take_notices()) progress_.notice(notice);
     if (learns)
       spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
                           result.compute_s);
@@ -214,6 +213,7 @@ class TrainingRun {
       record.eval_loss = evaluation_.run(trainer_);
       log_line_ = to_json(record);
     }
+    for (const std::string& notice : device_->kernels().take_notices()) progress_.notice(notice);
     if (log_) log_->write(record);
     // After the log: an error of the trace must not cost the line.
     if (trace_ && learns) {

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "device/errors.h"
+#include "device/kernels.h"
 #include "system/cores.h"
+#include "tools/cli.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"
 #include "tools/option_flags.h"
@@ -165,6 +167,10 @@ std::string why_no_cuda() {
 std::string attention_text(const DeviceOptions& device) {
   if (device.profile.attention != AttentionKernels::Cudnn) return {};
   return ", attention by " + probe_cuda().attention_library;
+}
+
+void say_notices(Device& device) {
+  for (const std::string& notice : device.kernels().take_notices()) say(notice + "\n");
 }
 
 ModelSource model_source(const TrainOptions& options) {

@@ -53,6 +53,8 @@ std::string why_no_cuda();
 
 /// ", attention by cuDNN 9.19.0"; empty if Ebb's own kernels run.
 std::string attention_text(const DeviceOptions& device);
+/// Prints the notices of the kernels (Kernels::take_notices()) on stderr, one in each line.
+void say_notices(Device& device);
 
 // The parts of the setup that `ebb plan` uses too.
 /// The model of --preset, --model and --init.

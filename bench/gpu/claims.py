@@ -133,7 +133,7 @@ def claim(options, name):
                 row(name, budget, planned, measured, results[0])
             if not options.plan and not (code == 0 and measured and measured["state_hash"]):
                 all_ran = False
-                why = "was cut off" if code is None else f"ended with {code}"
+                why = "was cut off" if code is None else f"ended with {code}" if code else "wrote no state hash"
                 print(f"{name:<5}{budget or 'all':>8}  FAILED: the training {why}; the last lines of its step log and output:")
                 print(*last_lines, sep="\n", flush=True)
             if code is None:

@@ -121,10 +121,6 @@ class Machine:
                 + ("; without cuDNN and NVRTC, attention uses Ebb's own kernels" if {"cuDNN", "NVRTC"} & {*missing} else "")]
 
 
-def look(options, root):
-    return Machine(options, root)
-
-
 def package_of_python(header, library):
     """The folder of NVIDIA's package for Python that has both the header and the library, or None."""
     for folder in folders_of_python():

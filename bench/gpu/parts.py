@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import subprocess
 
 import machine
@@ -76,7 +77,7 @@ def test(here, record):
 
 
 def sanitize(here, record):
-    tool = machine.shutil.which("compute-sanitizer") or machine.shutil.which(
+    tool = shutil.which("compute-sanitizer") or shutil.which(
         "compute-sanitizer", path="/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer")
     if not here.has_gpu() and here.options.without_gpu:
         print("sanitize: no GPU: compute-sanitizer has nothing to check")

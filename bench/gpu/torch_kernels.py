@@ -10,19 +10,11 @@ shapes on the CPU, as a test of this script.
 """
 
 import argparse
-import statistics
-import sys
-import time
 
-try:
-    import torch
-    import torch.nn.functional as F
-except ImportError as problem:
-    print(f"torch_kernels: this Python has no PyTorch: {problem}")
-    sys.exit(0)  # there is nothing to compare with
+from torch_common import begin, torch
 
+F = torch.nn.functional
 BF16 = torch.bfloat16
-SAMPLES, SAMPLE_S = 7, 0.05
 # name, rows, inputs, outputs
 LAYERS = [("GPT-2 qkv", 8192, 768, 2304), ("GPT-2 up", 8192, 768, 3072), ("GPT-2 down", 8192, 3072, 768),
           ("GPT-2 head", 2560, 768, 50257), ("GPT-3 6.7B qkv", 8192, 4096, 12288), ("GPT-3 6.7B up", 8192, 4096, 16384),
@@ -34,29 +26,6 @@ ATTENTION = [("GPT-2", 16, 1024, 12, 12, 64), ("GPT-3 2.7B", 8, 2048, 32, 32, 80
              ("Llama 8B", 1, 16384, 32, 8, 128)]
 MATRICES = [(16384, 768), (8192, 4096)]
 LOGITS = (8192, 50257)
-
-
-class Timer:
-    def __init__(self, device):
-        self.device = device
-
-    def synchronise(self):
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-    def once(self, call, times):
-        self.synchronise()
-        start = time.perf_counter()
-        for _ in range(times):
-            call()
-        self.synchronise()
-        return (time.perf_counter() - start) / times
-
-    def seconds(self, call):
-        """The median time of a call. Each sample has enough calls to take SAMPLE_S seconds."""
-        self.once(call, 3)
-        times = max(1, int(SAMPLE_S / self.once(call, 1))) if self.device == "cuda" else 1
-        return statistics.median(self.once(call, times) for _ in range(SAMPLES if self.device == "cuda" else 1))
 
 
 def gemm(timer, layers):
@@ -124,24 +93,28 @@ def memory(timer, matrices, logits_shape):
     row("cross-entropy, gradient", logits_shape, 4, lambda: torch.autograd.grad(loss(logits), logits))
 
 
+QUESTIONS = {
+    "gemm": lambda timer, small: gemm(timer, [("small", 33, 40, 24)] if small else LAYERS),
+    "attention": lambda timer, small: attention(timer, [("small", 1, 16, 2, 1, 8)] if small else ATTENTION),
+    "memory": lambda timer, small: memory(timer, [(6, 64)] if small else MATRICES, (6, 65) if small else LOGITS),
+}
+
+
+def question(name):
+    if name not in QUESTIONS:
+        raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(QUESTIONS)}")
+    return name
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("questions", nargs="*", default=["gemm", "attention", "memory"])
-    parser.add_argument("--small", action="store_true")
-    options = parser.parse_args()
-    if not options.small and not torch.cuda.is_available():
-        print("no GPU: PyTorch sees none")
-        return
-    timer = Timer("cpu" if options.small else "cuda")
-    print(f"PyTorch {torch.__version__}, {'CPU' if options.small else torch.cuda.get_device_name()}")
-    for question in options.questions:
-        print(f"\n{question}")
-        if question == "gemm":
-            gemm(timer, [("small", 33, 40, 24)] if options.small else LAYERS)
-        elif question == "attention":
-            attention(timer, [("small", 1, 16, 2, 1, 8)] if options.small else ATTENTION)
-        else:
-            memory(timer, [(6, 64)] if options.small else MATRICES, (6, 65) if options.small else LOGITS)
+    # No `choices`: argparse of Python 3.11 and earlier would compare the empty list with them.
+    parser.add_argument("questions", nargs="*", default=[], type=question)
+    options, timer, title = begin(parser)
+    print(title)
+    for name in options.questions or QUESTIONS:
+        print(f"\n{name}")
+        QUESTIONS[name](timer, options.small)
 
 
 if __name__ == "__main__":

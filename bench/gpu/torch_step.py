@@ -6,21 +6,16 @@
 The same maths (learned positions, pre-norm blocks with biases, tanh GELU, a tied head, clipping at 1.0, AdamW that decays
 matrices alone) with what PyTorch offers for speed: bf16 autocast, fused AdamW, scaled_dot_product_attention (cuDNN or
 flash), torch.compile as a second row. Everything lies on the GPU: a model that does not fit is reported so. FLOPs are
-counted as Ebb counts them (6 N + attention), and the peak is a bf16 product of 8192 x 8192 x 8192. --small runs tiny shapes on the CPU, as a test of this script.
+counted as Ebb counts them (6 N + attention), and the peak is a bf16 product of 8192 x 8192 x 8192. --small runs tiny shapes
+on the CPU, as a test of this script.
 """
 
 import argparse
 import statistics
-import sys
-import time
 
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
-except ImportError as problem:
-    print(f"torch_step: this Python has no PyTorch: {problem}")
-    sys.exit(0)  # there is nothing to compare with
+from torch_common import begin, torch
+
+F, nn = torch.nn.functional, torch.nn
 
 # preset: vocabulary, positions, channels, layers, heads, micro-batches, sequences, tokens
 CASES = {
@@ -66,23 +61,9 @@ class Gpt2(nn.Module):
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), targets.reshape(-1))
 
 
-def synchronise(device):
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def product_peak(device, size):
-    a = torch.rand(size, size, device=device, dtype=torch.bfloat16) - 0.5
-    b = torch.rand(size, size, device=device, dtype=torch.bfloat16) - 0.5
-    seconds = []
-    for _ in range(8):
-        synchronise(device)
-        start = time.perf_counter()
-        for _ in range(20 if size > 1000 else 1):
-            torch.mm(a, b)
-        synchronise(device)
-        seconds.append((time.perf_counter() - start) / (20 if size > 1000 else 1))
-    return 2 * size**3 / statistics.median(seconds[1:])
+def product_peak(timer, size):
+    a, b = (torch.rand(size, size, device=timer.device, dtype=torch.bfloat16) - 0.5 for _ in range(2))
+    return 2 * size**3 / timer.seconds(lambda: torch.mm(a, b))
 
 
 def training_flops(model, channels, layers, tokens, length):
@@ -90,7 +71,8 @@ def training_flops(model, channels, layers, tokens, length):
     return 6 * (multiplied + 2 * layers * channels * length) * tokens
 
 
-def measure(name, case, device, compiled, peak, num_steps):
+def measure(name, case, timer, compiled, peak, num_steps):
+    device = timer.device
     vocabulary, positions, channels, layers, heads, accumulation, batch, length = case
     torch.manual_seed(1)
     model = Gpt2(vocabulary, positions, channels, layers, heads).to(device)
@@ -111,12 +93,7 @@ def measure(name, case, device, compiled, peak, num_steps):
         optimizer.zero_grad(set_to_none=True)
         return loss
 
-    seconds = []
-    for _ in range(3 + num_steps):
-        start = time.perf_counter()
-        step()
-        synchronise(device)
-        seconds.append(time.perf_counter() - start)
+    seconds = [timer.once(step) for _ in range(3 + num_steps)]
     step_s = statistics.median(seconds[3:])
     tokens = accumulation * batch * length
     flops = training_flops(model, channels, layers, tokens, length)
@@ -128,26 +105,20 @@ def measure(name, case, device, compiled, peak, num_steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", choices=CASES)
-    parser.add_argument("--small", action="store_true")
-    options = parser.parse_args()
-    if not options.small and not torch.cuda.is_available():
-        print("no GPU: PyTorch sees none")
-        return
-    device = "cpu" if options.small else "cuda"
+    options, timer, title = begin(parser)
     cases = SMALL if options.small else CASES
-    peak = product_peak(device, 64 if options.small else 8192)
-    print(f"PyTorch {torch.__version__}, {'CPU' if options.small else torch.cuda.get_device_name()}, "
-          f"peak {peak / 1e12:.1f} TFLOP/s")
+    peak = product_peak(timer, 64 if options.small else 8192)
+    print(f"{title}, peak {peak / 1e12:.1f} TFLOP/s")
     print(f"{'':<12} {'':<9} {'step ms':>9} {'tokens/s':>10} {'TFLOP/s':>8} {'of peak':>8} {'memory':>12}")
     for name, case in cases.items():
         if options.preset not in (None, name):
             continue
         for compiled in (False,) if options.small else (False, True):
             try:
-                measure(name, case, device, compiled, peak, 2 if options.small else 8)
+                measure(name, case, timer, compiled, peak, 2 if options.small else 8)
             except torch.OutOfMemoryError:
                 print(f"{name:<12} {'compiled' if compiled else 'eager':<9} does not fit the GPU's memory")
-            if device == "cuda":
+            if timer.device == "cuda":
                 torch.cuda.empty_cache()
 
 

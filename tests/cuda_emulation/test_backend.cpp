@@ -1,4 +1,4 @@
-// Tests that need an emulated GPU: another driver, less memory, a second device, a call that fails.
+// Tests that need an emulated GPU: less memory, a second device, a call that fails.
 // In each case the error names a remedy, nothing hangs and nothing leaks.
 #include <gtest/gtest.h>
 
@@ -16,33 +16,18 @@
 #include "device/device.h"
 #include "device/errors.h"
 #include "device/kernels.h"
+#include "tests/cuda_emulation/emulated_backend.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/refusals.h"
 #include "tests/cuda_emulation/stream_queue.h"
 #include "tests/device/gate.h"
 #include "tests/error_of.h"
-#include "tests/trainer/watchdog.h"
 
 namespace ebb::test {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kBlock = 2 * kMiB;
-
-std::unique_ptr<Device> create_gpu(DeviceOptions options = {}) {
-  options.profile.kind = DeviceKind::Cuda;
-  options.profile.num_threads = 1;
-  return create_device(options);
-}
-
-class EmulatedBackend : public testing::Test {
- protected:
-  ~EmulatedBackend() override {
-    EXPECT_EQ(emulation::live(), emulation::Live());
-    emulation::settings() = {};
-  }
-  const Watchdog watchdog_{std::chrono::seconds(240)};
-};
 
 // ---- Which kernels there are --------------------------------------------------------------------
 
@@ -64,82 +49,6 @@ TEST_F(EmulatedBackend, HeadsThatAreTooLargeAreErrorsThatNameARemedy) {
   for (const AnyKernel& kernel : too_large) {
     EXPECT_SAYS(error_of<LogicError>([&] { device->kernels().submit(*stream, kernel); }),
                 "take more heads or `device` host");
-  }
-}
-
-// ---- Which GPUs will do -------------------------------------------------------------------------
-
-TEST_F(EmulatedBackend, WithoutADriverNoDeviceIsThereAndTheHostIsNamed) {
-  emulation::settings().driver_version = 0;
-  EXPECT_TRUE(probe_cuda().devices.empty());
-  EXPECT_EQ(probe_cuda().note, "no CUDA driver on this machine");
-  const auto text = error_of<ConfigError>([] { create_gpu(); });
-  EXPECT_SAYS(text, "no CUDA driver");
-  EXPECT_SAYS(text, "`device` host");
-}
-
-TEST_F(EmulatedBackend, ADriverWithoutAGpuIsToldFromNone) {
-  emulation::settings().num_devices = 0;
-  EXPECT_SAYS(probe_cuda().note, "driver for CUDA 13.0");
-  EXPECT_SAYS(error_of<ConfigError>([] { create_gpu(); }), "`device` host");
-}
-
-TEST_F(EmulatedBackend, ALibraryForAttentionIsTakenWhereItIsAndAskedForWhereItIsNot) {
-  EXPECT_EQ(probe_cuda().attention_library, "");
-  const std::string ours = create_gpu()->info().name;
-  EXPECT_SAYS(error_of<ConfigError>(
-                  [] { create_gpu({.profile = {.attention = AttentionKernels::Cudnn}}); }),
-              "LD_LIBRARY_PATH, or use `attention` ebb");
-  emulation::settings().attention_library = "cuDNN 9.11.0";
-  EXPECT_EQ(probe_cuda().attention_library, "cuDNN 9.11.0");
-  EXPECT_EQ(create_gpu()->info().name, ours + ", attention by cuDNN 9.11.0");
-  EXPECT_EQ(create_gpu({.profile = {.attention = AttentionKernels::Ebb}})->info().name, ours);
-}
-
-TEST_F(EmulatedBackend, GpusThatWillNotDoAreRefusedByName) {
-  EXPECT_SAYS(error_of<ConfigError>([] { create_gpu({.cuda_index = 1}); }),
-              "there is no GPU 1: this machine has 1");
-  emulation::settings().architecture = 75;
-  EXPECT_SAYS(error_of<ConfigError>([] { create_gpu(); }), "sm_75 is older than sm_80");
-}
-
-/// The GPU is refused before a run is planned.
-TEST_F(EmulatedBackend, AGpuThatMapsNoMemoryIsRefused) {
-  emulation::settings().maps_memory = false;
-  const auto error = error_of<ConfigError>([] { create_gpu(); });
-  EXPECT_SAYS(error, "sm_90 cannot map its memory");
-  EXPECT_SAYS(error, "`device` host");
-}
-
-/// A build without code for the GPU is refused before any work.
-TEST_F(EmulatedBackend, AGpuThatThisBuildHasNoCodeForIsRefused) {
-  emulation::settings().code_status = cudaErrorNoKernelImageForDevice;
-  const auto error = error_of<ConfigError>([] { create_gpu(); });
-  EXPECT_SAYS(error, "sm_90: cudaErrorNoKernelImageForDevice");
-  EXPECT_SAYS(error, "-DCMAKE_CUDA_ARCHITECTURES=native");
-}
-
-/// The same holds if the driver must compile PTX and cannot.
-TEST_F(EmulatedBackend, ADriverThatCompilesNoPtxIsRefusedWithTheRemedy) {
-  const std::pair<cudaError_t, const char*> cases[] = {
-      {cudaErrorJitCompilerNotFound, "JitCompilerNotFound; install libnvidia-ptxjitcompiler"},
-      {cudaErrorJitCompilationDisabled, "JitCompilationDisabled; unset CUDA_DISABLE_PTX_JIT"},
-  };
-  for (const auto& [status, says] : cases) {
-    emulation::settings().code_status = status;
-    const auto error = error_of<ConfigError>([] { create_gpu(); });
-    EXPECT_SAYS(error, says);
-    EXPECT_SAYS(error, "`device` host");
-  }
-}
-
-/// With a driver that is too old there is no usable GPU, so `--device auto` uses the host.
-TEST_F(EmulatedBackend, ADriverThatLacksACallIsRefusedByTheCall) {
-  for (const char* call : {"cuMemMap", "cuStreamWaitValue32"}) {
-    emulation::settings().missing_driver_call = call;
-    const auto text = error_of<ConfigError>([] { create_gpu(); });
-    EXPECT_SAYS(text, std::string("has no ") + call);
-    EXPECT_SAYS(text, "12.4 or later, or `device` host");
   }
 }
 

@@ -1,7 +1,7 @@
 # The tests of the GPU, with the emulated CUDA backend, and tests of the emulation itself.
 set(dir ${CMAKE_CURRENT_SOURCE_DIR}/cuda_emulation)
 ebb_test(test_device_emulated
-  SOURCES $<TARGET_OBJECTS:device_tests> ${dir}/test_attention_parts.cpp ${dir}/test_backend.cpp
+  SOURCES $<TARGET_OBJECTS:device_tests> ${dir}/test_attention_parts.cpp ${dir}/test_backend.cpp ${dir}/test_gpu_choice.cpp
   LIBS ebb_cuda_emulated ebb_device)
 
 # Training on a GPU (these tests are skipped without a GPU, and fail with EBB_REQUIRE_CUDA=1), and on the emulated GPU.
@@ -24,7 +24,8 @@ ebb_test(test_home_memory_emulated
 
 # The tools on the emulated GPU. Copies of tens of MiB take too long there under a sanitizer.
 if(NOT EBB_SANITIZE)
-  ebb_test(test_gpu_setup_emulated SOURCES tools/test_gpu_setup_emulated.cpp LIBS ebb_cuda_emulated ebb_tools)
+  ebb_test(test_gpu_setup_emulated SOURCES tools/test_gpu_setup_emulated.cpp tools/test_notices_emulated.cpp
+    LIBS ebb_cuda_emulated ebb_tools test_support)
 endif()
 
 # Uses the toolkit's own header and no emulation. Does not load cuBLASLt and needs no GPU.

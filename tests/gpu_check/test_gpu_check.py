@@ -312,7 +312,7 @@ class PackedTest(WithFolder):
 
     def here(self):
         self.call("pack")
-        return machine.look(self.tool.parse(self.arguments("first")), ROOT)
+        return machine.Machine(self.tool.parse(self.arguments("first")), ROOT)
 
     def test_packed_tests_run_and_need_nothing_of_the_build(self):
         self.assertEqual(self.call("pack")[0], DONE)
@@ -381,9 +381,12 @@ class PackedTest(WithFolder):
                                                               self.folder / "nvidia" / "cu13" / "lib", nvrtc)])
 
     def test_only_is_refused_where_it_has_no_meaning(self):
-        for arguments in (["build", "--only", "x"], ["all", "--only", "x"], ["test", "--only", "("]):
-            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
-                self.tool.parse(arguments)
+        for part, pattern, why in (("build", "x", "--only selects units of"), ("all", "x", "--only selects units of"),
+                                   ("test", "(", "( is no regular expression")):
+            stderr = io.StringIO()
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(stderr):
+                self.tool.parse([part, "--only", pattern])
+            self.assertIn(why, stderr.getvalue())
 
 
 class ClaimsTest(WithFolder):
@@ -420,17 +423,20 @@ for log do :; done
         says = process.communicate()[0]
         self.assertEqual(process.returncode, 1)
         self.assertEqual(len(re.findall(r"^toy .* 2\.000 ", says, re.MULTILINE)), 1, says)
+        self.assertEqual(says.count("FAILED: the training ended with 3"), 1, says)
 
     def test_a_training_that_does_not_reach_its_end_is_a_failure(self):
         process = self.claims('echo "$step" >"$log"')
-        process.communicate()
+        says = process.communicate()[0]
         self.assertEqual(process.returncode, 1)
+        self.assertEqual(says.count("FAILED: the training wrote no state hash"), 2, says)
 
     def test_trainings_to_the_same_bits_pass(self):
         for state, code in (("1", 0), ("$$", 1)):
             process = self.claims(f'echo "$step" >"$log"; echo "{{\\"state_hash\\": \\"{state}\\"}}" >>"$log"')
             says = process.communicate()[0]
             self.assertEqual(process.returncode, code, says)
+            self.assertEqual("WRONG RESULT" in says, code == 1, says)
 
     def test_a_training_that_is_cut_off_keeps_its_row(self):
         process = self.claims(f'echo "$step" >"$log"; touch {self.folder}/began; exec sleep 60')

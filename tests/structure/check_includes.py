@@ -131,7 +131,8 @@ def not_described(page, public):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Finds forbidden #includes, and installed headers that docs/embedding.md omits.")
+    parser = argparse.ArgumentParser(
+        description="Finds forbidden #includes, and installed headers that docs/embedding.md omits.")
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--public", nargs="*", default=[])
     arguments = parser.parse_args()

@@ -87,7 +87,7 @@ TEST_F(UserFiles, AnOutputDoesNotBecomeTheRecordOfATokenFile) {
   fs::create_symlink(data, link);
   for (const std::string& output : {link + ".json", data + ".json"}) {
     EXPECT_FAILS(run(train({"--data", link, "--token-type", "bytes", "--trace", output})), 2,
-                 "would overwrite the record of the data");
+                 output + "' would be read as the record of the data '" + link + "' by later runs");
     EXPECT_FALSE(fs::exists(output));
   }
   // Only a name that ends in .bin has a record.
