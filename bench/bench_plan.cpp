@@ -105,8 +105,8 @@ void measure_gpt3(benchmark::State& state, bool clips, UpdateOrder update) {
   }
   check(p.plan, p.trace, *p.layout,
         {.num_blocks = p.num_blocks, .update_after_norm = clips, .schedule = p.schedule});
-  const Bound bound = lower_bound(p.trace, *p.layout, p.plan, kH200, clips);
-  const Simulation step = simulate(p.plan, p.trace, *p.layout, kH200);
+  const Bound bound = lower_bound(p.trace, *p.layout, p.plan, kAssumedH200, clips);
+  const Simulation step = simulate(p.plan, p.trace, *p.layout, kAssumedH200);
   state.counters["bound"] = bound.seconds;
   state.counters["achieved"] = step.seconds;
   state.counters["share"] = bound.seconds / step.seconds;
@@ -134,7 +134,7 @@ void measure_choice(benchmark::State& state) {
   const Gpt2 model = gpt3();
   const Budgets budgets{.device_memory = size_t{128} << 30};
   const auto prepare_with = [&](const TrainerOptions& options) {
-    return prepare(model, options, budgets, kH200);
+    return prepare(model, options, budgets, kAssumedH200);
   };
   const TrainerOptions open{.gradient_accumulation = 4};
   const Preparation chosen = prepare_with(open);

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/choose_cases.h"
 #include "bench/micro_benchmark.h"
 #include "model_zoo/architecture.h"
 #include "model_zoo/presets.h"
@@ -37,6 +38,7 @@ constexpr Machine kTwoCores{.flops_per_s = 376e9,
                             .update_bytes_per_s = 37e9,
                             .shared_cores = true,
                             .copy_bytes_per_s = 21e9};
+
 struct Case {
   const char* preset;
   MicroBatchShape shape;
@@ -46,7 +48,7 @@ struct Case {
 const Case kCases[] = {
     {"gpt-6x384-bytes", {.batch_size = 4, .length = 128}, kMiB, 24 * kMiB, kTwoCores},
     {"gpt2-bytes", {.batch_size = 8, .length = 256}, 8 * kMiB, 160 * kMiB, kTwoCores},
-    {"gpt3-175b", {.batch_size = 8, .length = 2048}, 64 * kMiB, 80 * kGiB, kH200}};
+    {"gpt3-175b", {.batch_size = 8, .length = 2048}, 64 * kMiB, 80 * kGiB, kAssumedH200}};
 
 /// A plan, and when its operations run by simulation.
 struct PlannedStep {

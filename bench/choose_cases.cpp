@@ -5,17 +5,27 @@ namespace {
 
 constexpr size_t kGiB = size_t{1} << 30;
 
+// A GPU: the rate of matrix products (attention has half of it), the device memory bandwidth, the
+// link in each direction, and the host memory bandwidth of the optimizer.
+constexpr Machine gpu(double tflops, double device_gb, double link_gb, double update_gb) {
+  return {.flops_per_s = tflops * 1e12,
+          .attention_flops_per_s = tflops * 0.5e12,
+          .device_bytes_per_s = device_gb * 1e9,
+          .load_bytes_per_s = link_gb * 1e9,
+          .store_bytes_per_s = link_gb * 1e9,
+          .update_bytes_per_s = update_gb * 1e9};
+}
 constexpr Machine kH100Busy = gpu(600, 3000, 25, 100);
 constexpr Machine kGraceHopper = gpu(720, 4000, 300, 400);
 constexpr Machine kRtx4090 = gpu(150, 900, 24, 60);
 constexpr Machine kRtx3060 = gpu(25, 330, 12, 30);
 
 constexpr LargeCase kLarge[] = {
-    {"gpt3-175b", "H200", kH200, 128 * kGiB, 8, 4},
-    {"gpt3-175b", "H200", kH200, 80 * kGiB, 8, 1},
+    {"gpt3-175b", "H200", kAssumedH200, 128 * kGiB, 8, 4},
+    {"gpt3-175b", "H200", kAssumedH200, 80 * kGiB, 8, 1},
     {"gpt3-175b", "half an H100's host", kH100Busy, 72 * kGiB, 4, 4},
-    {"gpt3-13b", "H200", kH200, 128 * kGiB, 4, 2},
-    {"gpt3-13b", "H200", kH200, 128 * kGiB, 4, 2, false},
+    {"gpt3-13b", "H200", kAssumedH200, 128 * kGiB, 4, 2},
+    {"gpt3-13b", "H200", kAssumedH200, 128 * kGiB, 4, 2, false},
     {"gpt3-13b", "Grace Hopper", kGraceHopper, 90 * kGiB, 4, 4},
     {"gpt3-13b", "RTX 4090", kRtx4090, 22 * kGiB, 2, 4},
     {"gpt3-6.7b", "RTX 4090", kRtx4090, 22 * kGiB, 4, 1},

@@ -9,6 +9,14 @@
 
 namespace ebb::bench {
 
+/// Assumed rates of an H200, not measured ones.
+inline constexpr Machine kAssumedH200{.flops_per_s = 720e12,
+                                      .attention_flops_per_s = 360e12,
+                                      .device_bytes_per_s = 4000e9,
+                                      .load_bytes_per_s = 53e9,
+                                      .store_bytes_per_s = 53e9,
+                                      .update_bytes_per_s = 240e9};
+
 struct LargeCase {
   std::string_view preset;
   std::string_view machine_name;
