@@ -8,6 +8,11 @@ ebb_test(test_trainer
     ${dir}/test_faults.cpp ${dir}/test_numeric.cpp ${dir}/test_fp16.cpp ${dir}/test_refusals.cpp ${dir}/test_micro_batches.cpp ${dir}/test_planted.cpp
     ${dir}/test_emulated_step.cpp ${dir}/test_choose.cpp ${dir}/test_chosen_settings.cpp
   LIBS test_support)
+if(EBB_SANITIZE MATCHES thread)
+  # These plan many times, with the threads of the other tests that choose a schedule.
+  set_property(TEST test_trainer APPEND PROPERTY ENVIRONMENT
+    "GTEST_FILTER=-ChooseRecomputed.*:Situations/Choosing.NoSettingIsPredictedFaster/*")
+endif()
 # Some of it is in test_identity_races.
 ebb_test(test_speculation
   SOURCES ${dir}/test_speculation.cpp ${dir}/test_speculation_faults.cpp LIBS test_support NOT_TSAN)
