@@ -85,32 +85,43 @@ Generation::Generation(const ModelConfig& config, const GenerationShape& shape, 
   logits_.resize(static_cast<size_t>(vocabulary_));
 }
 
-/// The last part begins so early that it has full length. Tokens that it shares with the part
-/// before are computed again, with the same result.
 std::span<const float> Generation::read_prompt(Inference& inference,
                                                std::span<const int32_t> prompt) {
-  EBB_CHECK(static_cast<int64_t>(prompt.size()) == shape_.prompt_length,
-            "the prompt has another length");
+  read_.clear();
+  return read_changed_prompt(inference, prompt);
+}
+
+/// The last part begins so early that it has full length. Tokens that it shares with the part
+/// before are computed again, with the same result.
+std::span<const float> Generation::read_changed_prompt(Inference& inference,
+                                                       std::span<const int32_t> prompt) {
+  const auto size = static_cast<int64_t>(prompt.size());
+  EBB_CHECK(size >= 1 && size <= shape_.prompt_length, "the prompt has another length");
   for (const int32_t token : prompt) {
     if (token >= 0 && token < vocabulary_) continue;
     throw ConfigError(fmt::format("token {} of the prompt is not in the model's vocabulary of {}",
                                   token, vocabulary_));
   }
-  const int64_t last = shape_.prompt_length - part_length_;
-  for (int64_t first = 0;; first = std::min(first + part_length_, last)) {
-    read(inference, 0,
-         prompt.subspan(static_cast<size_t>(first), static_cast<size_t>(part_length_)), first);
-    if (first == last) break;
+  const auto shared = std::ranges::mismatch(read_, prompt).in1 - read_.begin();
+  int64_t next = std::min<int64_t>(shared, size - 1);  // the last token gives the logits
+  while (next < size) {
+    const bool is_part = size >= part_length_;
+    const int64_t first = is_part ? std::min(next, size - part_length_) : next;
+    next = first + (is_part ? part_length_ : 1);
+    read(inference, is_part ? 0 : 1,
+         prompt.subspan(static_cast<size_t>(first), static_cast<size_t>(next - first)), first);
   }
-  num_read_ = shape_.prompt_length;
+  read_.assign(prompt.begin(), prompt.end());
   return logits_;
 }
 
 std::span<const float> Generation::read_token(Inference& inference, int32_t token) {
-  EBB_CHECK(num_read_ > 0 && num_read_ < shape_.prompt_length + shape_.max_tokens,
+  const auto position = static_cast<int64_t>(read_.size());
+  EBB_CHECK(position > 0 && position < shape_.prompt_length + shape_.max_tokens,
             "the cache has no position for another token");
   EBB_CHECK(token >= 0 && token < vocabulary_, "the token is not in the vocabulary");
-  return read(inference, 1, {&token, 1}, num_read_++);
+  read_.push_back(token);
+  return read(inference, 1, {&token, 1}, position);
 }
 
 std::span<const float> Generation::read(Inference& inference, size_t pass,

@@ -23,7 +23,7 @@
 namespace ebb {
 
 struct GenerationShape {
-  int64_t prompt_length = 1;
+  int64_t prompt_length = 1;  ///< the largest number of tokens in a prompt
   int64_t max_tokens = 1;     ///< the largest number of tokens to generate
   int64_t part_length = 512;  ///< tokens of one part of the prompt; each part loads the weights
 };
@@ -39,12 +39,17 @@ class Generation {
   std::span<const ForwardSpec> passes() const { return passes_; }
 
   /// Begins a new text. Returns the logits (V) of the next token, valid until the next call. Throws
-  /// ConfigError if a token is not in the vocabulary. REQUIRES: `prompt` has prompt_length tokens;
-  /// `inference` was made from passes() of this object.
+  /// ConfigError if a token is not in the vocabulary. A prompt that is shorter than a part is read
+  /// one token at a time. REQUIRES: `prompt` has 1 to prompt_length tokens; `inference` was made
+  /// from passes() of this object.
   std::span<const float> read_prompt(Inference& inference, std::span<const int32_t> prompt);
+  /// The same for a prompt that may begin with the text so far, as the next turn of a conversation
+  /// does: reads only the tokens that differ or are new. REQUIRES: `inference` is that of the text
+  /// so far.
+  std::span<const float> read_changed_prompt(Inference& inference, std::span<const int32_t> prompt);
   /// Reads one more token and returns the logits of the token after it, valid until the next call.
   /// The last token that is generated need not be read. REQUIRES: read_prompt() was called, at most
-  /// max_tokens tokens are read after it, and the token is in the vocabulary.
+  /// prompt_length + max_tokens tokens are read in all, and the token is in the vocabulary.
   std::span<const float> read_token(Inference& inference, int32_t token);
 
  private:
@@ -53,7 +58,7 @@ class Generation {
 
   GenerationShape shape_;
   int64_t vocabulary_, part_length_;
-  int64_t num_read_ = 0;
+  std::vector<int32_t> read_;  // the tokens of the text so far
   std::unique_ptr<const Model> prompt_model_, token_model_;
   std::vector<ForwardSpec> passes_;
   std::vector<int32_t> tokens_, positions_, targets_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -18,19 +19,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCompanions[] = {"generation_config.json",
-                                       "tokenizer.json",
-                                       "tokenizer_config.json",
-                                       "special_tokens_map.json",
-                                       "added_tokens.json",
-                                       "tokenizer.model",
-                                       "sentencepiece.bpe.model",
-                                       "spiece.model",
-                                       "vocab.json",
-                                       "vocab.txt",
-                                       "merges.txt",
-                                       "chat_template.jinja",
-                                       "chat_template.json"};
+/// A file that belongs to a tokenizer or to the generation of text.
+struct Companion {
+  const char* name;
+  bool is_tokenizer = false;  ///< this file alone has a vocabulary
+};
+constexpr Companion kCompanions[] = {{"generation_config.json"},
+                                     {"tokenizer.json", true},
+                                     {"tokenizer_config.json"},
+                                     {"special_tokens_map.json"},
+                                     {"added_tokens.json"},
+                                     {"tokenizer.model", true},
+                                     {"sentencepiece.bpe.model", true},
+                                     {"spiece.model", true},
+                                     {"spm.model", true},
+                                     {"tekken.json", true},
+                                     {"vocab.json", true},
+                                     {"vocab.txt", true},
+                                     {"merges.txt"},
+                                     {"chat_template.jinja"},
+                                     {"chat_template.json"}};
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // of one of these files
 constexpr const char* kTemplates = "additional_chat_templates";
 
@@ -56,8 +64,8 @@ std::vector<std::string> names_in(const std::string& folder) {
 /// The paths in the folder of the files that belong to the model, apart from config.json.
 std::vector<std::string> companions_of(const std::string& folder) {
   std::vector<std::string> files;
-  for (const char* name : kCompanions) {
-    if (is_entry(fmt::format("{}/{}", folder, name))) files.emplace_back(name);
+  for (const Companion& file : kCompanions) {
+    if (is_entry(fmt::format("{}/{}", folder, file.name))) files.emplace_back(file.name);
   }
   for (const std::string& name : names_in(fmt::format("{}/{}", folder, kTemplates))) {
     files.push_back(fmt::format("{}/{}", kTemplates, name));
@@ -100,6 +108,17 @@ void copy_model_files(const std::string& from, std::optional<DType> dtype, const
     copy_synced(from + "/config.json", to + "/config.json");
   }
   copy_companions(from, to);
+}
+
+bool has_tokenizer(const std::string& folder) {
+  return std::ranges::any_of(kCompanions, [&](const Companion& file) {
+    return file.is_tokenizer && is_entry(fmt::format("{}/{}", folder, file.name));
+  });
+}
+
+void replace_companions(const std::string& from, const std::string& to) {
+  for (const std::string& file : companions_of(to)) fs::remove(fs::path(to) / file);
+  if (!from.empty()) copy_companions(from, to);
 }
 
 std::vector<int32_t> end_tokens(const std::string& folder) {

@@ -27,6 +27,12 @@ void write_model_files(const std::string& from, const ModelConfig& config, DType
 /// The same from the folder of any model. Without a type, config.json is copied unchanged.
 void copy_model_files(const std::string& from, std::optional<DType> dtype, const std::string& to);
 
+/// Whether a folder has the files of a tokenizer.
+bool has_tokenizer(const std::string& folder);
+/// Replaces the generation settings and tokenizer files of the folder `to` by those of `from`. If
+/// `from` is empty, only removes them. Errors: those of copy_model_files().
+void replace_companions(const std::string& from, const std::string& to);
+
 /// The tokens that end a text: those of generation_config.json of a folder, otherwise those of its
 /// config.json. Empty if neither file names any. Errors: those of read_json_file(); ConfigError if
 /// eos_token_id is neither a token nor a list of tokens.

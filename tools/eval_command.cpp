@@ -20,6 +20,7 @@
 #include "tools/inference_setup.h"
 #include "tools/output_paths.h"
 #include "tools/signals.h"
+#include "tools/text_data.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -131,6 +132,8 @@ class Evaluation {
                                             });
     say(inference_header(options_.run, source_, loaded));
     say(fmt::format("data    {}\n", samples_text(*data_.tokens, shape_.length)));
+    for (const std::string& notice : options_.run.text.notices)
+      say(fmt::format("        {}\n", notice));
     for (const std::string& notice : data_.notices) say(fmt::format("        {}\n", notice));
     const EvalProgress progress(samples_.num_batches());
     double total = 0;
@@ -252,13 +255,16 @@ class Evaluation {
 }  // namespace
 
 int eval_command(std::vector<std::string> arguments) {
-  const auto options = parse_eval(std::move(arguments));
+  auto options = parse_eval(std::move(arguments));
   if (!options) return 0;
   // Must come first: set-up starts threads, which must not receive the signals.
   const Signals signals([](const char* name) {
     say(fmt::format(
         "{}: the evaluation ends after this micro-batch; a second signal ends it at once\n", name));
   });
+  if (!tokenize_text(options->run, [&signals] { return signals.pending() != 0; })) {
+    return signals.exit_code();
+  }
   const ModelSource source = model_source(options->run);
   if (options->run.labels.empty() && !predicts_next_token(source.config)) {
     throw ConfigError(

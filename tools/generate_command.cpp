@@ -1,10 +1,11 @@
-// ebb generate: continues a text of bytes or tokens and writes the added part.
+// ebb generate: continues a text or tokens, or answers messages, and writes the added part.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "device/errors.h"
@@ -14,7 +15,9 @@
 #include "tools/commands.h"
 #include "tools/flag_values.h"
 #include "tools/inference_setup.h"
+#include "tools/message_reader.h"
 #include "tools/signals.h"
+#include "tools/token_text.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -27,6 +30,7 @@ struct GenerateOptions {
   TrainOptions run;
   std::optional<std::string> prompt;
   std::optional<std::vector<int32_t>> prompt_tokens;
+  bool chat = false;
   uint64_t max_tokens = 128;
   Sampling sampling;
 };
@@ -44,8 +48,12 @@ std::vector<int32_t> parse_tokens(std::string_view flag, std::string_view text) 
 
 void add_text_flags(CommandLine& line, GenerateOptions& o) {
   FlagGroup group{line, "Text"};
-  group.add("--prompt", "TEXT", "the text to continue, for a model whose tokens are bytes",
+  group.add("--prompt", "TEXT", "the text to continue, or with --chat the message to answer",
             [&o](std::string_view, std::string_view text) { o.prompt = std::string(text); });
+  group.add_flag("--chat",
+                 "answer messages, with the model's chat template: lines that are typed on a "
+                 "terminal, or --prompt or the whole standard input as one message",
+                 [&o] { o.chat = true; });
   group.add("--prompt-tokens", "1,2,3", "the tokens to continue, for any model",
             [&o](std::string_view flag, std::string_view text) {
               o.prompt_tokens = parse_tokens(flag, text);
@@ -74,97 +82,215 @@ std::optional<GenerateOptions> parse_generate(std::vector<std::string> arguments
   GenerateOptions options;
   add_inference_flags(line, options.run);
   add_text_flags(line, options);
+  add_tokenizer_flags(line, "Text", options.run);
   if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
   validate_inference(options.run);
-  if (options.prompt.has_value() == options.prompt_tokens.has_value()) {
-    throw ConfigError("give one of --prompt TEXT (models over bytes) and --prompt-tokens 1,2,3");
+  if (options.prompt_tokens.has_value() == (options.prompt.has_value() || options.chat)) {
+    throw ConfigError("give one of --prompt TEXT, --chat and --prompt-tokens 1,2,3");
+  }
+  if (options.prompt && options.prompt->empty()) {
+    throw ConfigError("--prompt is empty: give some text");
   }
   options.sampling.seed = options.run.seed;
   return options;
 }
 
-std::vector<int32_t> prompt_of(const GenerateOptions& options, const ModelSource& source) {
-  if (options.prompt_tokens) return *options.prompt_tokens;
-  if (!source.reads_bytes()) {
-    throw ConfigError(
-        fmt::format("--prompt is for models over bytes, and the vocabulary of '{}' is {}: give "
-                    "--prompt-tokens, or use tools/generate.py, which has the model's tokenizer",
-                    source.name, source.vocabulary()));
-  }
-  if (options.prompt->empty()) throw ConfigError("--prompt is empty: give at least one byte");
-  std::vector<int32_t> tokens;
-  for (const char c : *options.prompt) tokens.push_back(static_cast<unsigned char>(c));
-  return tokens;
-}
-
-/// Writes each token when it is known: as a byte, or as a number with commas between numbers.
+/// Writes each token when it is known: as text, or as a number with commas between numbers.
 class TokenOutput {
  public:
-  explicit TokenOutput(bool bytes) : bytes_(bytes) {}
+  /// `text`: null for numbers.
+  explicit TokenOutput(TokenText* text) : text_(text) {}
   void write(int32_t token) {
-    if (bytes_) {
-      std::fputc(token, stdout);
+    if (text_ != nullptr) {
+      add(text_->text_of(token));
     } else {
       fmt::print("{}{}", count_ > 0 ? "," : "", token);
+      flush_results();
     }
     ++count_;
-    flush_results();
   }
-  void finish() const {
+  /// Ends the text and returns it.
+  std::string finish() {
+    if (text_ != nullptr) add(text_->rest());
     fmt::print("\n");
     flush_results();
+    return std::move(written_);
   }
   uint64_t count() const { return count_; }
 
  private:
-  bool bytes_;
+  void add(const std::string& text) {
+    if (text.empty()) return;
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    flush_results();
+    written_ += text;
+  }
+
+  TokenText* text_;
+  std::string written_;
   uint64_t count_ = 0;
 };
 
-/// Returns the exit code. A signal ends the text after a token.
-int generate(const GenerateOptions& options, const Signals& signals) {
-  const ModelSource source = model_source(options.run);
-  const std::vector<int32_t> prompt = prompt_of(options, source);
-  const std::vector<int32_t> ends =
-      source.folder.empty() ? std::vector<int32_t>{} : end_tokens(source.folder);
-  const RunFlags flags{.options = options.run, .max_tokens = options.max_tokens};
-  const auto generation_of = [&](const RunFlags& f) {
-    return Generation(source.config,
-                      {.prompt_length = static_cast<int64_t>(prompt.size()),
-                       .max_tokens = static_cast<int64_t>(f.max_tokens)},
-                      f.options.dtype);
-  };
-  Generation generation = generation_of(flags);
-  LoadedInference loaded = load_inference(
-      flags, source, generation.passes(), [&](const RunFlags& f, const Budgets& budgets) {
-        return prepare_inference(generation_of(f).passes(), inference_options(f.options, source),
-                                 budgets);
-      });
-  say(inference_header(options.run, source, loaded));
-  const double begin_s = loaded.device->now_s();
-  std::span<const float> logits = generation.read_prompt(*loaded.inference, prompt);
-  const double prompt_s = loaded.device->now_s() - begin_s;
-  TokenOutput output(options.prompt.has_value());
-  for (uint64_t i = 0; signals.pending() == 0; ++i) {
-    const int32_t token = choose_token(logits, options.sampling, i);
-    if (std::ranges::find(ends, token) != ends.end()) break;
-    output.write(token);
-    if (i + 1 == options.max_tokens) break;
-    logits = generation.read_token(*loaded.inference, token);
+/// The most tokens of a conversation, whose number is not known before: their keys and values are
+/// kept on the device.
+constexpr int64_t kMostContext = 4096;
+/// A part of a prompt of a conversation: its messages are short.
+constexpr int64_t kChatPart = 64;
+
+/// A model that is loaded for texts of at most this shape.
+class Generator {
+ public:
+  Generator(const GenerateOptions& options, const GenerationShape& shape,
+            const std::vector<int32_t>& more_ends, const Signals& signals)
+      : options_(options),
+        signals_(signals),
+        source_(model_source(options.run)),
+        shape_(shape),
+        flags_{.options = options.run, .max_tokens = options.max_tokens},
+        generation_(generation_of(flags_)),
+        loaded_(load_inference(flags_, source_, generation_.passes(),
+                               [this](const RunFlags& f, const Budgets& budgets) {
+                                 return prepare_inference(generation_of(f).passes(),
+                                                          inference_options(f.options, source_),
+                                                          budgets);
+                               })) {
+    if (!source_.folder.empty()) ends_ = end_tokens(source_.folder);
+    ends_.insert(ends_.end(), more_ends.begin(), more_ends.end());
+    say(inference_header(options.run, source_, loaded_));
   }
-  output.finish();
-  say_notices(*loaded.device);
-  say(fmt::format("prompt  {} tokens in {:.3f} s\nadded   {} tokens in {:.3f} s\n", prompt.size(),
-                  prompt_s, output.count(), loaded.device->now_s() - begin_s - prompt_s));
+
+  /// Continues a prompt until an end or a signal. `first` is the number of the first choice.
+  void run(std::span<const int32_t> prompt, uint64_t first, TokenOutput& output) {
+    const double begin_s = loaded_.device->now_s();
+    std::span<const float> logits = generation_.read_changed_prompt(*loaded_.inference, prompt);
+    const double prompt_s = loaded_.device->now_s() - begin_s;
+    for (uint64_t i = 0; signals_.pending() == 0; ++i) {
+      const int32_t token = choose_token(logits, options_.sampling, first + i);
+      if (std::ranges::find(ends_, token) != ends_.end()) break;
+      output.write(token);
+      if (i + 1 == options_.max_tokens) break;
+      logits = generation_.read_token(*loaded_.inference, token);
+    }
+    added_s_ = loaded_.device->now_s() - begin_s - prompt_s;
+    prompt_s_ = prompt_s;
+  }
+
+  void say_times(size_t prompt_tokens, uint64_t added_tokens) {
+    say_notices(*loaded_.device);
+    say(fmt::format("prompt  {} tokens in {:.3f} s\nadded   {} tokens in {:.3f} s\n", prompt_tokens,
+                    prompt_s_, added_tokens, added_s_));
+  }
+
+ private:
+  Generation generation_of(const RunFlags& flags) const {
+    GenerationShape shape = shape_;
+    shape.max_tokens = static_cast<int64_t>(flags.max_tokens);
+    return Generation(source_.config, shape, flags.options.dtype);
+  }
+
+  const GenerateOptions& options_;
+  const Signals& signals_;
+  const ModelSource source_;
+  const GenerationShape shape_;
+  const RunFlags flags_;
+  Generation generation_;
+  LoadedInference loaded_;
+  std::vector<int32_t> ends_;
+  double prompt_s_ = 0, added_s_ = 0;
+};
+
+int exit_code_of(const Signals& signals, const GenerateOptions& options, uint64_t count) {
   if (signals.pending() == 0) return 0;
-  say(fmt::format("stopped after token {} of {}\n", output.count(), options.max_tokens));
+  say(fmt::format("stopped after token {} of {}\n", count, options.max_tokens));
   return signals.exit_code();
+}
+
+/// One prompt, whose length is known. Returns the exit code.
+int continue_prompt(const GenerateOptions& options, const std::vector<int32_t>& prompt,
+                    TokenText* text, const Signals& signals) {
+  Generator generator(options,
+                      {.prompt_length = static_cast<int64_t>(prompt.size()),
+                       .max_tokens = static_cast<int64_t>(options.max_tokens)},
+                      text == nullptr ? std::vector<int32_t>{} : text->ends(), signals);
+  TokenOutput output(text);
+  generator.run(prompt, 0, output);
+  output.finish();
+  generator.say_times(prompt.size(), output.count());
+  return exit_code_of(signals, options, output.count());
+}
+
+/// The shape of a conversation: what a prompt may have beside the tokens of an answer.
+GenerationShape conversation_shape(const GenerateOptions& options) {
+  const int64_t positions =
+      std::min(kMostContext, sizes_of(model_source(options.run).config).max_positions);
+  const auto added = static_cast<int64_t>(options.max_tokens);
+  if (added >= positions) {
+    throw_bad_value("--max-tokens", fmt::to_string(added),
+                    fmt::format("less than the {} tokens of a conversation", positions));
+  }
+  return {.prompt_length = positions - added, .max_tokens = added, .part_length = kChatPart};
+}
+
+/// Answers the lines of a terminal until its end. Returns the exit code.
+int converse(const GenerateOptions& options, MessageReader& reader, TokenText& text,
+             const Signals& signals) {
+  const GenerationShape shape = conversation_shape(options);
+  Generator generator(options, shape, text.ends(), signals);
+  std::vector<ChatMessage> messages;
+  uint64_t num_chosen = 0;
+  while (const auto message = reader.next()) {
+    messages.push_back({"user", *message});
+    std::vector<int32_t> prompt = text.tokens_of(messages);
+    if (static_cast<int64_t>(prompt.size()) > shape.prompt_length && messages.size() > 1) {
+      say(fmt::format(
+          "the conversation has {} tokens, more than {}: earlier messages are forgotten\n",
+          prompt.size(), shape.prompt_length));
+      messages = {messages.back()};
+      prompt = text.tokens_of(messages);
+    }
+    if (static_cast<int64_t>(prompt.size()) > shape.prompt_length) {
+      say(fmt::format("the message has {} tokens, more than {}: give a shorter one\n",
+                      prompt.size(), shape.prompt_length));
+      messages.clear();
+      continue;
+    }
+    TokenOutput output(&text);
+    generator.run(prompt, num_chosen, output);
+    num_chosen += output.count() + 1;
+    messages.push_back({"assistant", output.finish()});
+    if (signals.pending() != 0) return exit_code_of(signals, options, output.count());
+  }
+  say("\n");
+  return signals.pending() == 0 ? 0 : signals.exit_code();
+}
+
+/// Returns the exit code. A signal ends the text after a token.
+int generate(GenerateOptions& options, const Signals& signals) {
+  if (options.prompt_tokens) {
+    return continue_prompt(options, *options.prompt_tokens, nullptr, signals);
+  }
+  TokenText text(options.run);
+  if (options.prompt && !options.chat) {
+    const std::vector<int32_t> prompt = text.tokens_of(*options.prompt);
+    if (prompt.empty()) throw ConfigError("--prompt: the text has no tokens: give more text");
+    return continue_prompt(options, prompt, &text, signals);
+  }
+  MessageReader reader([&signals] { return signals.pending() != 0; });
+  if (!options.prompt && reader.is_terminal()) {
+    text.tokens_of({{"user", "hello"}});  // reports a missing template before the model is loaded
+    return converse(options, reader, text, signals);
+  }
+  const auto message = options.prompt ? options.prompt : reader.next();
+  if (!message && signals.pending() != 0) return signals.exit_code();
+  if (!message)
+    throw ConfigError("--chat: standard input is empty: give a message, or --prompt TEXT");
+  return continue_prompt(options, text.tokens_of({{"user", *message}}), &text, signals);
 }
 
 }  // namespace
 
 int generate_command(std::vector<std::string> arguments) {
-  const auto options = parse_generate(std::move(arguments));
+  auto options = parse_generate(std::move(arguments));
   if (!options) return 0;
   // Must come first: set-up starts threads, which must not receive the signals.
   const Signals signals([](const char* name) {

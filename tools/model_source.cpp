@@ -46,6 +46,14 @@ ModelSource preset_source(const std::string& name) {
   return {.name = name, .folder = {}, .config = find_preset(name).config};
 }
 
+ModelSource preset_source(const std::string& name, const std::string& tokenizer,
+                          int64_t vocabulary) {
+  ModelSource source = preset_source(name);
+  std::visit([&](auto& config) { config.vocabulary = vocabulary; }, source.config);
+  source.tokenizer = tokenizer;
+  return source;
+}
+
 ModelSource folder_source(const std::string& name, bool random) {
   const std::string folder = find_model_folder(name);
   check_model_files(folder);
@@ -54,7 +62,42 @@ ModelSource folder_source(const std::string& name, bool random) {
           .folder = folder,
           .config = config,
           .has_weights = !random,
-          .dropout = read_config_dropout(folder)};
+          .dropout = read_config_dropout(folder),
+          .tokenizer = has_tokenizer(folder) ? folder : ""};
+}
+
+std::string tokenizer_folder(const std::string& name) {
+  constexpr std::string_view kAllowed =
+      "give the folder of a model with its tokenizer.json, or train:N for a vocabulary of N tokens "
+      "that is trained on the text";
+  std::error_code error;
+  const bool exists = fs::exists(name, error);
+  std::string folder = name;
+  if (fs::is_directory(name, error)) {
+    if (!has_tokenizer(name)) folder = find_snapshot(name, name).value_or(name);
+  } else if (!exists && is_hub_id(name)) {
+    folder = find_snapshot(name, cached_model(name)).value_or("");
+  } else {
+    folder.clear();
+  }
+  if (folder.empty()) {
+    throw ConfigError(fmt::format("--tokenizer '{}': {}: {}", name,
+                                  exists ? "this is a file"
+                                         : "there is no such folder, and no snapshot of a model of "
+                                           "this name in the local cache",
+                                  kAllowed));
+  }
+  if (has_tokenizer(folder)) return folder;
+  throw ConfigError(
+      fmt::format("--tokenizer '{}': the folder has no tokenizer: {}", name, kAllowed));
+}
+
+std::string tokenizer_advice(bool may_train) {
+  const std::string folder = "give --tokenizer DIR, the folder of a model whose tokenizer it gets";
+  return may_train ? folder +
+                         ", or --tokenizer train:8192, a vocabulary of 8192 tokens that is "
+                         "trained on the text"
+                   : folder;
 }
 
 SourceWeights::SourceWeights(const ModelSource& source, const Model& model)

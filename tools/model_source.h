@@ -20,19 +20,30 @@ struct ModelSource {
   bool has_weights =
       false;           ///< weights come from the folder; otherwise they are random, from the seed
   double dropout = 0;  ///< in config.json; the run applies --dropout
+  std::string tokenizer = {};  ///< the folder of its tokenizer; empty: it has none
 
   int64_t vocabulary() const { return sizes_of(config).vocabulary; }
   /// Whether the model's tokens are bytes, so that text can be given as it is.
-  bool reads_bytes() const { return vocabulary() == 256; }
+  bool reads_bytes() const { return vocabulary() == 256 && tokenizer.empty(); }
 };
 
 ModelSource preset_source(const std::string& name);
+/// The preset with another vocabulary, that of a tokenizer.
+ModelSource preset_source(const std::string& name, const std::string& tokenizer,
+                          int64_t vocabulary);
 /// `random`: uses only the configuration of the folder.
 ModelSource folder_source(const std::string& name, bool random);
 
 /// Returns `name` if it is a folder; otherwise `name` is a hub id, and its snapshot in the local
 /// cache is returned (tools/hub_cache.h).
 std::string find_model_folder(const std::string& name);
+
+/// The folder with the tokenizer that --tokenizer names, by itself or by a hub id.
+std::string tokenizer_folder(const std::string& name);
+
+/// The two ways to a tokenizer, for messages: "give --tokenizer DIR ... or --tokenizer train:8192
+/// ...".
+std::string tokenizer_advice(bool may_train);
 
 /// The weights of a folder, checked against a model.
 class SourceWeights {

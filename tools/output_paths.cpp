@@ -178,7 +178,8 @@ void refuse_same_files(const TrainOptions& o, const MorePaths& more) {
   std::vector<FlagPath> inputs = {{"--labels", o.labels},
                                   {"--documents", o.documents},
                                   {"--eval-labels", o.eval_labels},
-                                  {"--eval-documents", o.eval_documents}};
+                                  {"--eval-documents", o.eval_documents},
+                                  {"--chat-template", o.chat_template}};
   if (const std::string model = model_folder(o.model); !model.empty()) {
     inputs.push_back({"--model", model});
   }

@@ -15,6 +15,7 @@
 #include "tools/output_paths.h"
 #include "tools/run_id.h"
 #include "tools/signals.h"
+#include "tools/text_data.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
 #include "tools/train_setup.h"
@@ -135,6 +136,9 @@ int profile_command(std::vector<std::string> arguments) {
     say(fmt::format("{}: the profile ends after this step; a second signal ends it at once\n",
                     name));
   });
+  if (!tokenize_text(request.options, [&signals] { return signals.pending() != 0; })) {
+    return signals.exit_code();
+  }
   TrainSetup setup = set_up(request.options);
   plan_or_advise(request.options, setup);
   say(format_header(request.options, setup));

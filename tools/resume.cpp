@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "device/errors.h"
+#include "model_zoo/model_files.h"
 #include "tools/chrome_trace.h"
 #include "tools/cli.h"
 #include "tools/flag_values.h"
@@ -87,6 +88,21 @@ void check_log(const Resumed& resumed, const std::string& log) {
       log, resumed.run.run_id, resumed.run.position.step, resumed.run.position.num_tokens));
 }
 
+/// A checkpoint has the tokenizer of its run, with the chat template. What they were made of may
+/// have changed since.
+void take_tokenizer(const Resumed& resumed, TrainOptions& options) {
+  const auto is_same = [&](std::string_view flag, const std::string& now) {
+    const FlagValue* const before = find(resumed.run.config, flag);
+    return now == (before == nullptr ? "" : before->values.front());
+  };
+  const bool is_given = !options.tokenizer.empty();
+  const bool is_of_run =
+      is_same("tokenizer", options.tokenizer) && (is_given || options.model == resumed.checkpoint);
+  if (!is_of_run || !has_tokenizer(resumed.checkpoint)) return;
+  if (is_same("chat-template", options.chat_template)) options.chat_template.clear();
+  if (is_given) options.tokenizer = resumed.checkpoint;
+}
+
 }  // namespace
 
 LoggedRun logged_run(const std::optional<Resumed>& resumed) {
@@ -117,6 +133,7 @@ std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options) {
   if (line.was_given("log")) check_log(resumed, options.log);
   resumed.taken = give_flags(line, config);
   if (find(resumed.taken, "model") != nullptr) options.model = *checkpoint;
+  take_tokenizer(resumed, options);
   return resumed;
 }
 

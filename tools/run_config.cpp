@@ -52,8 +52,8 @@ constexpr std::string_view kHarmless[] = {"threads",
 constexpr std::string_view kSwitches[] = {"gradient-checkpointing", "save-weights-only"};
 
 constexpr std::string_view kPaths[] = {
-    "data",           "labels", "documents", "eval-data", "eval-labels",
-    "eval-documents", "model",  "log",       "trace",     "save"};
+    "data",  "labels",    "documents",     "eval-data", "eval-labels", "eval-documents",
+    "model", "tokenizer", "chat-template", "log",       "trace",       "save"};
 
 template <size_t N>
 bool is_in(const std::string_view (&names)[N], std::string_view name) {
@@ -191,8 +191,9 @@ RunConfig resolved_config(RunConfig config, const TrainOptions& options, const T
   for (FlagValue& flag : config) {
     if (!is_in(kPaths, flag.name)) continue;
     for (std::string& path : flag.values) {
-      // A model may be a hub id, which is no path.
-      if (flag.name == "model" && !std::filesystem::exists(path)) continue;
+      // A model or a tokenizer may be a hub id, and a tokenizer train:N, which are no paths.
+      const bool is_perhaps_a_name = flag.name == "model" || flag.name == "tokenizer";
+      if (is_perhaps_a_name && !std::filesystem::exists(path)) continue;
       path = std::filesystem::absolute(path).string();
     }
     if (!options.save.empty()) check_encoding(flag);

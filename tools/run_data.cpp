@@ -54,27 +54,16 @@ std::string note_line(const NoteText& text, uint64_t count, const NotedFile& fir
   return text.advice.empty() ? line : line + fmt::format(" ({})", text.advice);
 }
 
-/// The command that makes tokens of text files for a model.
-std::string tokenize_command(const std::vector<std::string>& paths, const ModelSource& source) {
-  const fs::path first = paths.front();
-  std::error_code error;
-  const bool is_folder = fs::is_directory(first, error);
-  const std::string files =
-      is_folder || paths.size() > 1 ? "FILES" : fmt::format("'{}'", first.string());
-  return fmt::format("tools/tokenize.py --tokenizer {} --output PREFIX {}",
-                     source.folder.empty() ? "DIR" : fmt::format("'{}'", source.name), files);
-}
-
-/// Text is only for models whose tokens are bytes, unless the flag says bytes.
+/// Text without a tokenizer is only for models whose tokens are bytes, unless the flag says bytes.
 void check_bytes(const DataFlags& flags, const TokenData& tokens, const ModelSource& source) {
   const bool chosen = flags.token_type == TokenType::Bytes;
   if (tokens.type() != TokenType::Bytes || chosen || source.reads_bytes()) return;
-  throw ConfigError(
-      fmt::format("{}data '{}' is text, and the tokens of '{}' are not bytes: its vocabulary is "
-                  "{}. Make tokens with `{}` and give {}data PREFIX.bin; --token-type bytes "
-                  "trains on the values of the bytes as they are",
-                  flags.prefix, tokens.file(0).path(), source.name, source.vocabulary(),
-                  tokenize_command(flags.paths, source), flags.prefix));
+  throw ConfigError(fmt::format(
+      "{}data '{}' is text, and '{}', with a vocabulary of {}, has no tokenizer: {}. "
+      "Models over bytes need none (`ebb models`), and --token-type bytes trains on the values "
+      "of the bytes",
+      flags.prefix, tokens.file(0).path(), source.name, source.vocabulary(),
+      tokenizer_advice(source.folder.empty())));
 }
 
 void check_num_samples(const DataFlags& flags, const TokenData& tokens, const BatchShape& shape,

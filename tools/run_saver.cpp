@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model_zoo/checkpoint.h"
+#include "model_zoo/model_files.h"
 
 namespace ebb {
 namespace {
@@ -29,6 +30,9 @@ CheckpointContents contents_of(const TrainOptions& options, const TrainSetup& se
                                                           const std::string& folder) {
     write_weights(reader, setup.source.config, setup.model->parameters(), type,
                   model_files(setup.source.folder, saves), folder);
+    const std::string& tokenizer = setup.source.tokenizer;
+    if (tokenizer.empty() || tokenizer == setup.source.folder) return;
+    replace_companions(model_files(tokenizer, saves), folder);
   };
   const bool with_state = !options.save_weights_only;
   return {.write_weights = write,

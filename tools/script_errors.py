@@ -14,6 +14,14 @@ class InputError(Exception):
     """The text is a message for the user, with the flag or file, the value, and what is allowed."""
 
 
+class MissingPackage(InputError):
+    """No module of this name can be imported. `install`: the packages for pip."""
+
+    def __init__(self, text, module, install):
+        super().__init__(text)
+        self.module, self.install = module, install
+
+
 class Parser(argparse.ArgumentParser):
     """Reports a wrong flag in one line."""
 
@@ -50,8 +58,8 @@ def import_package(*names, install):
             return importlib.import_module(name)
         except ImportError as error:
             reasons.append(str(error))
-    raise InputError(f"{sys.executable}: {'; '.join(reasons)}; run 'pip install {install}', or run the script with a "
-                     "Python that has it")
+    raise MissingPackage(f"{sys.executable}: {'; '.join(reasons)}; run 'pip install {install}', or run the script with a "
+                         "Python that has it", names[0], install)
 
 
 def import_transformers():

@@ -4,7 +4,7 @@
   tools/tokenize.py --tokenizer DIR --output PREFIX [--labels] [--documents] INPUT...
 
 writes PREFIX.bin, a record of it in PREFIX.bin.json, and if requested PREFIX.labels and PREFIX.documents. `--help`
-explains all flags. The tool needs transformers and numpy.
+explains all flags. It needs the packages tokenizers, jinja2 and numpy.
 
 transformers imports Python's own module `tokenize`. Scripts in this folder would import this file instead. When it is
 imported, this file therefore replaces itself with Python's module.

@@ -30,6 +30,7 @@
 #include "tools/run_saver.h"
 #include "tools/set_aside.h"
 #include "tools/signals.h"
+#include "tools/text_data.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
 #include "tools/train_setup.h"
@@ -390,15 +391,19 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
 }  // namespace
 
 int train_command(std::vector<std::string> arguments) {
-  const auto request = parse_train(std::move(arguments));
+  auto request = parse_train(std::move(arguments));
   if (!request) return 0;
-  const TrainOptions& options = request->options;
+  TrainOptions& options = request->options;
   const auto folder = take_save_folder(*request);
   RunFiles files = open_files(options);
   std::signal(SIGPIPE, SIG_IGN);  // a closed reader of the progress must not end the run
   // Must come first: set-up starts threads, which must not receive the signals.
   SignalNotice notice;
   const Signals signals([&notice](const char* name) { notice(name); });
+  const bool has_tokens = naming_origin(request->resumed, [&] {
+    return tokenize_text(options, [&signals] { return signals.pending() != 0; });
+  });
+  if (!has_tokens) return signals.exit_code();
   const TrainSetup setup = naming_origin(request->resumed, [&] {
     TrainSetup made = set_up(options, request->resumed.has_value());
     plan_or_advise(options, made);

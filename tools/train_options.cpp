@@ -123,6 +123,32 @@ Setter preset_name(std::string& target) {
   };
 }
 
+constexpr std::string_view kTrains = "train:";
+constexpr uint64_t kLeastVocabulary = 259;  // 256 bytes and the special tokens
+constexpr uint64_t kMostVocabulary = uint64_t{1} << 20;
+
+/// `text` is train:N.
+void check_vocabulary(std::string_view flag, std::string_view text) {
+  try {
+    whole_value(flag, text.substr(kTrains.size()), kLeastVocabulary, kMostVocabulary);
+  } catch (const ConfigError&) {
+    throw_bad_value(flag, text,
+                    fmt::format("train:N with a whole number N from {} to {}", kLeastVocabulary,
+                                kMostVocabulary));
+  }
+}
+
+/// The folder of a tokenizer, or train:N.
+Setter tokenizer(std::string& target) {
+  return [&target](std::string_view flag, std::string_view text) {
+    if (text.starts_with(kTrains)) {
+      check_vocabulary(flag, text);
+    }
+    if (text.empty()) throw_bad_value(flag, text, "the folder of a model, or train:8192");
+    target = std::string(text);
+  };
+}
+
 template <class T>
 Setter text(T& target) {
   return [&target](std::string_view, std::string_view value) { target = std::string(value); };
@@ -167,17 +193,17 @@ void add_shape_flags(FlagGroup group, TrainOptions& o) {
 }
 
 void add_file_flags(FlagGroup group, TrainOptions& o) {
-  group.add_list(
-      "--data", "PATH...",
-      "text files or folders of text, for models whose tokens are bytes, or .bin files of tokens "
-      "(tools/tokenize.py makes them of text); files of a folder that are not text are left out "
-      "and "
-      "reported",
-      o.data);
+  group.add_list("--data", "PATH...",
+                 "text: files, folders of them, or JSON lines with \"text\" or \"messages\" "
+                 "(.jsonl, .json, also "
+                 "packed by gzip), which get the tokens of the model; or .bin files of tokens "
+                 "(tools/tokenize.py makes them)",
+                 o.data);
   group.add("--token-type", "auto|bytes|u16|u32 [auto]",
             "type of the tokens in the files; auto = the header of a .bin file says it, and other "
             "files are text",
             choice(o.token_type, kTokenTypes));
+  add_tokenizer_flags(group.line, group.name, o);
   group.add("--labels", "FILE [the next tokens]",
             "int32, one label for each token of the data: the target at its position, so labels "
             "are shifted; -100 = ignored",
@@ -400,6 +426,21 @@ void add_planned_flags(CommandLine& line, TrainOptions& options) {
 void add_inference_flags(CommandLine& line, TrainOptions& options) {
   add_model_flags({line, "Model"}, options);
   add_device_flags({line, "Memory"}, options);
+}
+
+void add_tokenizer_flags(CommandLine& line, const std::string& name, TrainOptions& o) {
+  FlagGroup group{line, name};
+  group.add(
+      "--tokenizer", "DIR|train:N [the model's]",
+      "the folder of a model whose tokenizer makes tokens of text; train:8192 = a vocabulary of "
+      "8192 tokens that is trained on --data, for presets; checkpoints contain the tokenizer",
+      tokenizer(o.tokenizer));
+  group.add("--chat-template", "FILE [the tokenizer's]",
+            "the Jinja template that makes a text of a conversation", path(o.chat_template));
+}
+
+bool trains_tokenizer(const TrainOptions& options) {
+  return options.tokenizer.starts_with(kTrains);
 }
 
 void add_evaluated_data_flags(CommandLine& line, TrainOptions& options) {

@@ -32,8 +32,10 @@ struct TrainOptions {
 
   std::vector<std::string> data;
   TokenType token_type = TokenType::Auto;
-  std::string labels;     ///< a file; empty: the next tokens
-  std::string documents;  ///< a file; empty: each sample is one document
+  std::string labels;         ///< a file; empty: the next tokens
+  std::string documents;      ///< a file; empty: each sample is one document
+  std::string tokenizer;      ///< a folder, or train:N; empty: that of the model
+  std::string chat_template;  ///< a file; empty: that of the tokenizer
   DataOrder order = DataOrder::Shuffled;
   std::optional<uint64_t> steps;  ///< 100 if neither steps nor epochs are given
   std::optional<uint64_t> epochs;
@@ -82,6 +84,13 @@ struct TrainOptions {
   std::optional<std::string> resume;  ///< empty: the newest checkpoint in `save`
   bool dry_run = false;
 
+  /// What tokenize_text() found (text_data.h); no flag sets it.
+  struct Text {
+    std::string tokenizer;   ///< the folder of a tokenizer other than the model's; empty: none
+    int64_t vocabulary = 0;  ///< of that tokenizer
+    std::vector<std::string> notices;
+  } text = {};
+
   bool is_packed() const { return !documents.empty() || !eval_documents.empty(); }
   bool loads_weights() const { return !model.empty() && !random_init; }
 
@@ -106,6 +115,12 @@ void add_planned_flags(CommandLine& line, TrainOptions& options);
 /// Declares the flags of a run without gradients: model and memory; the second function, its data.
 void add_inference_flags(CommandLine& line, TrainOptions& options);
 void add_evaluated_data_flags(CommandLine& line, TrainOptions& options);
+
+/// Declares --tokenizer and --chat-template, which the data flags have too.
+void add_tokenizer_flags(CommandLine& line, const std::string& group, TrainOptions& options);
+
+/// Whether --tokenizer is train:N.
+bool trains_tokenizer(const TrainOptions& options);
 
 /// Throws ConfigError for a combination of flags that cannot work.
 void validate(const TrainOptions& options);

@@ -53,6 +53,13 @@ std::string weights_text(const TrainOptions& options, const TrainSetup& setup) {
   return setup.weights ? "loaded" : fmt::format("random (seed {})", options.seed);
 }
 
+/// The vocabulary of a preset that has got a tokenizer.
+std::string vocabulary_text(const TrainOptions& options) {
+  if (options.text.vocabulary == 0) return "";
+  return fmt::format("; vocabulary {} (--tokenizer {})", options.text.vocabulary,
+                     options.tokenizer);
+}
+
 std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
   const TokenData& data = *setup.data.tokens;
   std::string text = samples_text(data, setup.shape.length) + ", " +
@@ -83,8 +90,8 @@ std::string left_to_next_step(const Plan& plan) {
     text += fmt::format(", of which {} are speculative,", num);
   }
   if (const uint32_t num = plan.count(&ChunkRecord::ends_on_device); num > 0) {
-    text += fmt::format("{} the weights of {} chunks", text.empty() ? "; keeps" : " and keeps",
-                        num);
+    text +=
+        fmt::format("{} the weights of {} chunks", text.empty() ? "; keeps" : " and keeps", num);
   }
   if (const uint32_t num = plan.count(&ChunkRecord::is_on_device); num > 0) {
     text += fmt::format(", with the optimizer state of {},", num);
@@ -146,9 +153,9 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
   }
   lines.push_back(named(
       "model",
-      fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.source.name,
+      fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}{}", setup.source.name,
                   c.num_layers, c.channels, format_count(num_parameters(setup.source.config)),
-                  name_of(options.dtype), weights_text(options, setup))));
+                  name_of(options.dtype), weights_text(options, setup), vocabulary_text(options))));
   if (const std::string text = dropout_text(options, setup.source); !text.empty()) {
     lines.push_back(named("", text));
   }

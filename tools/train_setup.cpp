@@ -97,7 +97,8 @@ void append(std::vector<std::string>& all, std::vector<std::string> more) {
 void open_all_data(const TrainOptions& options, TrainSetup& setup) {
   setup.data = open_run_data(training_data(options), setup.source, setup.shape,
                              static_cast<uint64_t>(setup.shape.batch_size));
-  setup.notices = setup.data.notices;
+  setup.notices = options.text.notices;
+  append(setup.notices, setup.data.notices);
   if (options.eval_data.empty()) return;
   setup.eval_data = open_run_data(evaluation_data(options), setup.source, setup.shape, 1);
   append(setup.notices, setup.eval_data->notices);
@@ -174,8 +175,14 @@ void say_notices(Device& device) {
 }
 
 ModelSource model_source(const TrainOptions& options) {
-  return options.model.empty() ? preset_source(options.preset)
-                               : folder_source(options.model, options.random_init);
+  const TrainOptions::Text& text = options.text;
+  if (options.model.empty()) {
+    return text.vocabulary == 0 ? preset_source(options.preset)
+                                : preset_source(options.preset, text.tokenizer, text.vocabulary);
+  }
+  ModelSource source = folder_source(options.model, options.random_init);
+  if (!text.tokenizer.empty()) source.tokenizer = text.tokenizer;
+  return source;
 }
 
 BatchShape batch_shape(const TrainOptions& options, const ModelSource& source) {

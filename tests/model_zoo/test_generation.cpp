@@ -172,6 +172,33 @@ TEST_P(GenerationTest, IsTheSameWithTheSmallestBudgetAndInPieces) {
   EXPECT_EQ(generate(config(), dtype(), {.part_length = 1}), want);
 }
 
+/// The logits after a prompt, with the cache of an earlier one, and with an empty cache.
+TEST_P(GenerationTest, AChangedPromptHasTheLogitsOfANewText) {
+  Generation generation(config(), {.prompt_length = 40, .max_tokens = 8, .part_length = 7},
+                        dtype());
+  const PreparedInference prepared =
+      prepare_inference(generation.passes(), options_of(dtype()), {.device = {.num_threads = 1}});
+  const auto device = create_device({.profile = {.num_threads = 1}, .poison = true});
+  Inference inference(*device, prepared);
+  spread_weights(inference);
+  const auto logits_of = [&](const std::vector<int32_t>& tokens, bool is_new) {
+    const auto logits = is_new ? generation.read_prompt(inference, tokens)
+                               : generation.read_changed_prompt(inference, tokens);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  const auto first = logits_of(prompt(), true);
+  for (const int32_t token : {0, 3, 6}) generation.read_token(inference, token);
+  std::vector<int32_t> longer = prompt(), other = prompt(), shorter = {5, 6, 7};
+  longer.insert(longer.end(), {0, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17});
+  other[2] = 1;
+  for (const auto& tokens : {longer, prompt(), other, shorter, longer}) {
+    const auto changed = logits_of(tokens, false);
+    EXPECT_EQ(changed, logits_of(tokens, true)) << tokens.size();
+    logits_of(longer, true);
+  }
+  EXPECT_EQ(logits_of(prompt(), false), first);
+}
+
 TEST(Generation, ALongerTextStartsWithTheShorterOne) {
   const Text shorter = generate(llama(), DType::BF16, {.num_tokens = 4});
   const Text longer = generate(llama(), DType::BF16, {.num_tokens = 9});

@@ -249,10 +249,10 @@ TEST_F(InferenceCommands, GenerateContinuesBytesInASmallBudget) {
 }
 
 /// Skipped if Python has no transformers. EBB_PYTHON names another Python.
-TEST_F(InferenceCommands, TheScriptUsesTheTokenizerOfTheModel) {
-  EBB_SKIP_WITHOUT_PYTHON("tokenizers, transformers");
+TEST_F(InferenceCommands, TextIsThatOfTheTokenizerOfTheModel) {
+  EBB_SKIP_WITHOUT_PYTHON("tokenizers, jinja2");
   std::filesystem::copy(hf_folder("llama"), path("words"));
-  const std::string script = test::source_path("tests/tools/generate_tool.py");
+  const std::string script = test::source_path("tests/tools/generate_text.py");
   const std::string command =
       test::python() + " " + script + " " + ebb_binary() + " " + path("words");
   EXPECT_EQ(std::system(command.c_str()), 0) << command;

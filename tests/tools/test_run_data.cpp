@@ -47,24 +47,23 @@ class RunDataTest : public CommandLineTest {
 
 // ---- Text for models whose tokens are not bytes ----
 
-TEST_F(RunDataTest, TextIsRefusedForAModelWhoseTokensAreNotBytes) {
+TEST_F(RunDataTest, TextIsRefusedForAModelWithoutATokenizer) {
   const std::string model = hf_folder("gpt2");
   const std::string lines = folder_.write("a.jsonl", "{\"text\": \"a\"}\n");
   for (const std::string command : kCommands) {
     for (const std::string& data : {text_, lines}) {
       const Outcome refused = run_with(command, {"--model", model, "--data", data});
-      EXPECT_FAILS(refused, 2, "tools/tokenize.py --tokenizer '" + model + "'");
-      EXPECT_SAYS(refused.err, "'" + data + "'");
-      EXPECT_SAYS(refused.err, "its vocabulary is 37");
-      EXPECT_SAYS(refused.err, "give --data PREFIX.bin");
+      EXPECT_FAILS(refused, 2, "with a vocabulary of 37, has no tokenizer: give --tokenizer DIR");
+      EXPECT_SAYS(refused.err, "--data '" + data + "'");
       EXPECT_SAYS(refused.err, "--token-type bytes");
     }
   }
   const Outcome preset = run_with("train", {"--preset", "gpt-6x384", "--data", text_, "--dry-run"});
-  EXPECT_FAILS(preset, 2, "tools/tokenize.py --tokenizer DIR");
+  EXPECT_FAILS(preset, 2, "give --tokenizer DIR");
+  EXPECT_SAYS(preset.err, "--tokenizer train:8192");
   const std::string tokens = folder_.write("t.bin", token_file(100));
   EXPECT_FAILS(run_with("train", {"--model", model, "--data", tokens, "--eval-data", text_}), 2,
-               "give --eval-data PREFIX.bin");
+               "--eval-data '" + text_ + "' is text");
 }
 
 TEST_F(RunDataTest, BytesCanBeChosenForSuchAModel) {

@@ -54,4 +54,9 @@ if(NOT EBB_SANITIZE)
     ebb_test_properties(${name} fast)
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
   endforeach()
+  # The same, if it has no tokenizers.
+  add_test(NAME test_text COMMAND sh -c [[exec "${EBB_PYTHON:-python3}" "$@"]] sh ${CMAKE_CURRENT_LIST_DIR}/test_text.py
+    $<TARGET_FILE:ebb>)
+  ebb_test_properties(test_text fast)
+  set_tests_properties(test_text PROPERTIES SKIP_RETURN_CODE 77)
 endif()

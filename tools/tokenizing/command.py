@@ -6,6 +6,7 @@ import os
 from script_errors import InputError, Parser, import_package, open_file
 
 from . import inputs, output_paths
+from .chat_templates import INSTALL
 from .notices import Notices
 
 MAX_ROW = 1 << 24
@@ -57,6 +58,7 @@ def parse_arguments(arguments):
         help="type of a token in PREFIX.bin [u16 if the vocabulary fits]")
     add("--no-header", action="store_true", help="write PREFIX.bin without a header; ebb then needs --token-type")
     options = parser.parse_args(arguments)
+    options.only_several_documents = False  # of prepared.py: one document needs no PREFIX.documents
     check(parser, options)
     return options
 
@@ -102,7 +104,7 @@ def main(arguments):
     template = read_template(options.chat_template) if options.chat_template else None
     output_paths.check(options.output, [*files, *output_paths.files_of_tokenizer(options.tokenizer),
                                         *filter(None, [options.chat_template])])
-    import_package("numpy", install="transformers numpy")
+    import_package("numpy", install=INSTALL)
     from .tokenizing import Tokenizing  # after the arguments are checked, because importing takes seconds
 
     run = Tokenizing(options, files, template, notices)

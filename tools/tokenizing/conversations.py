@@ -1,6 +1,7 @@
 """Writes conversations with a chat template, and finds the assistant's parts in them: its texts, and the token that
 ends each of its turns."""
 
+import contextlib
 import dataclasses
 import itertools
 import os.path
@@ -54,16 +55,38 @@ def not_found(where, what):
                       "with {% generation %} by --chat-template")
 
 
+@contextlib.contextmanager
+def refusing(conversation, messages):
+    """Templates can raise any error."""
+    try:
+        yield
+    except InputError:  # a package is missing
+        raise
+    except Exception as error:
+        raise InputError(f"{conversation.where}: the chat template refuses the first {len(messages)} messages "
+                         f"({roles_of(messages)}): {error}") from error
+
+
+def marks_of(encoding, spans):
+    """Returns for each token whether it is within a span of characters."""
+    marks = [False] * len(encoding.ids)
+    for start, end in spans:
+        first, last = encoding.char_to_token(start), encoding.char_to_token(end - 1)
+        if first is not None:
+            for at in range(first, len(marks) if last is None else last + 1):
+                marks[at] = True
+    return marks
+
+
 class ChatTemplate:
     def __init__(self, tokenizer, notices):
         self.tokenizer = tokenizer
         self.notices = notices
-        special = sorted((str(token) for token in tokenizer.all_special_tokens), key=len, reverse=True)
-        special += [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+        special = sorted(tokenizer.special_texts(), key=len, reverse=True)
         self.special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
 
     def piece_of(self, conversation):
-        if self.tokenizer.chat_template is None:
+        if not self.tokenizer.templates:
             raise InputError(f"{conversation.where}: \"messages\" need a chat template, and the tokenizer has none; "
                              "give one with --chat-template FILE")
         conversation, text = self.with_calls(conversation)
@@ -76,7 +99,7 @@ class ChatTemplate:
 
     def template(self, conversation):
         try:
-            return self.tokenizer.get_chat_template(tools=conversation.tools)
+            return self.tokenizer.template(conversation.tools)
         except ValueError as error:
             raise InputError(f"{conversation.where}: {error}; give one with --chat-template FILE") from error
 
@@ -131,15 +154,16 @@ class ChatTemplate:
         if any("weight" in message for message in conversation.messages):
             raise InputError(f"{conversation.where}: \"weight\" of messages is not possible with a template that marks "
                              "the answers by {% generation %}; remove it, or give another template by --chat-template")
-        both = self.apply(conversation, conversation.messages, tokenize=True, return_dict=True,
-                          return_assistant_tokens_mask=True, tokenizer_kwargs={"return_offsets_mapping": True})
-        self.check_marks(conversation, text, both["offset_mapping"], both["assistant_masks"])
-        encoded = both["input_ids"], [bool(mask) for mask in both["assistant_masks"]]
-        return Piece(conversation.where, "", 0, 0, True, True, is_conversation=True, encoded=encoded)
+        with refusing(conversation, conversation.messages):
+            text, spans = self.tokenizer.render_marked(conversation.messages, conversation.tools)
+        encoding, = self.tokenizer.encode_all([checked_text(text, conversation.where)])
+        masks = marks_of(encoding, spans)
+        self.check_marks(conversation, text, encoding.offsets, masks)
+        return Piece(conversation.where, "", 0, 0, True, True, is_conversation=True, encoded=(encoding.ids, masks))
 
     def check_marks(self, conversation, text, offsets, masks):
         """Refuses a template that marks an answer without its text, and counts answers that it does not mark."""
-        runs = [list(run) for is_marked, run in itertools.groupby(zip(offsets, masks), key=lambda pair: bool(pair[1]))
+        runs = [list(run) for is_marked, run in itertools.groupby(zip(offsets, masks), key=lambda pair: pair[1])
                 if is_marked]
         learned = "".join(text[run[0][0][0]:run[-1][0][1]] for run in runs)
         learned = self.special.sub("", learned)
@@ -154,15 +178,9 @@ class ChatTemplate:
                              "{% generation %}", f"{conversation.where}: message {i}")
 
     def render(self, conversation, messages, prompt=False):
-        return checked_text(self.apply(conversation, messages, tokenize=False, add_generation_prompt=prompt),
-                            conversation.where)
-
-    def apply(self, conversation, messages, **arguments):
-        try:
-            return self.tokenizer.apply_chat_template(messages, tools=conversation.tools, **arguments)
-        except Exception as error:  # templates can raise any error
-            raise InputError(f"{conversation.where}: the chat template refuses the first {len(messages)} messages "
-                             f"({roles_of(messages)}): {error}") from error
+        with refusing(conversation, messages):
+            text = self.tokenizer.render(messages, conversation.tools, prompt)
+        return checked_text(text, conversation.where)
 
     def span(self, conversation, i, text):
         """Returns the span of the assistant's message i in the whole text. It begins after the generation prompt."""

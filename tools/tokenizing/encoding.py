@@ -1,11 +1,10 @@
 """Tokenizes pieces of text, removes the tokens of their context, and marks the tokens that a model learns."""
 
 import dataclasses
-import os.path
 import typing
 
 import numpy
-from script_errors import InputError, import_transformers
+from script_errors import InputError
 
 
 @dataclasses.dataclass
@@ -36,38 +35,9 @@ class Tokens:
     is_conversation: bool
 
 
-def load_tokenizer(name, chat_template):
-    transformers = import_transformers()
-    try:
-        if name.endswith(".json"):
-            tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=name)
-        else:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-    except Exception as error:  # the libraries below transformers raise any error for a damaged file
-        raise InputError(f"--tokenizer {name}: {no_tokenizer(name, error)}") from error
-    if not getattr(tokenizer, "is_fast", False):
-        raise InputError(f"--tokenizer {name}: it does not tell which characters belong to a token; give one with a "
-                         "tokenizer.json")
-    if chat_template is not None:
-        tokenizer.chat_template = chat_template
-    return tokenizer
-
-
-def no_tokenizer(name, error):
-    if os.path.exists(name):
-        return f"transformers cannot load a tokenizer from it: {error}"
-    return f"there is no such folder, and transformers finds no model of this name: {error}"
-
-
-def vocabulary_of(tokenizer):
-    """Returns the smallest number that is larger than every token. Some tokenizers leave numbers out."""
-    return max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=0))
-
-
 def special_ids(tokenizer):
     """Returns the tokens that the tokenizer itself adds before and after a text."""
-    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
-    outer = tokenizer("a")["input_ids"]
+    inner, outer = tokenizer.encode("a", special=False), tokenizer.encode("a")
     for first in range(len(outer) - len(inner) + 1):
         if outer[first:first + len(inner)] == inner:
             return outer[:first], outer[first + len(inner):]
@@ -79,15 +49,12 @@ def encode(tokenizer, pieces):
     open_pieces = [piece for piece in pieces if piece.encoded is None]
     encoded = iter(())
     if open_pieces:
-        batch = tokenizer([piece.text for piece in open_pieces], add_special_tokens=False,
-                          return_offsets_mapping=True, return_attention_mask=False, return_token_type_ids=False,
-                          verbose=False)
-        encoded = zip(batch["input_ids"], batch["offset_mapping"])
+        encoded = iter(tokenizer.encode_all([piece.text for piece in open_pieces]))
     for piece in pieces:
         if piece.encoded is None:
-            ids, offsets = next(encoded)
-            ids = numpy.asarray(ids, dtype=numpy.int64)
-            counts, learned = tokens_of(piece, numpy.asarray(offsets, dtype=numpy.int64).reshape(-1, 2))
+            encoding = next(encoded)
+            ids = numpy.asarray(encoding.ids, dtype=numpy.int64)
+            counts, learned = tokens_of(piece, numpy.asarray(encoding.offsets, dtype=numpy.int64).reshape(-1, 2))
             ids, learned = ids[counts], learned[counts]
         else:
             ids, learned = (numpy.asarray(part, dtype=kind) for part, kind in zip(piece.encoded, (numpy.int64, bool)))

@@ -9,9 +9,9 @@ from .token_files import IGNORED
 
 class MaskedWords:
     def __init__(self, tokenizer, share, seed):
-        if tokenizer.mask_token_id is None:
+        if tokenizer.id_of("mask_token") is None:
             raise InputError("--mask-words: the tokenizer has no mask token; give one of a masked-language model")
-        self.share, self.mask, self.vocabulary = share, tokenizer.mask_token_id, len(tokenizer)
+        self.share, self.mask, self.vocabulary = share, tokenizer.id_of("mask_token"), len(tokenizer)
         self.random = numpy.random.default_rng(seed)
 
     def hide(self, ids, may_be_hidden):

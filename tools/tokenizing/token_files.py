@@ -124,6 +124,13 @@ class TokenFiles:
             os.replace(self.unfinished(name), self.targets[name])
             sync_folder(self.targets[name])
 
+    def leave_out(self, name):
+        """Removes an unfinished file, which the record then does not have."""
+        if name in self.files:
+            os.remove(self.unfinished(name))
+            self.files.pop(name).close()
+            self.record = {**self.record, name: False}
+
     def discard(self):
         """Removes the unfinished files. Closing a file releases its lock, so it is the last step."""
         for name, file in reversed(self.files.items()):

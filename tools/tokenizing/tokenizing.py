@@ -12,6 +12,7 @@ from .conversations import ChatTemplate, roles_of
 from .masked_words import MaskedWords
 from .packing import Packer
 from .token_files import IGNORED, TokenFiles
+from .tokenizer import load_tokenizer
 
 BATCH_CHARACTERS = 1 << 20  # tokenized at once
 BATCH_PIECES = 512
@@ -24,8 +25,8 @@ UNANSWERED = "left out {count} conversations without an answer to learn (a messa
 class Tokenizing:
     def __init__(self, options, inputs, template, notices):
         self.options, self.inputs = options, inputs
-        self.tokenizer = encoding.load_tokenizer(options.tokenizer, template)
-        self.vocabulary = encoding.vocabulary_of(self.tokenizer)
+        self.tokenizer = load_tokenizer(options.tokenizer, template=template)
+        self.vocabulary = len(self.tokenizer)
         self.notices = notices
         self.chat = ChatTemplate(self.tokenizer, self.notices)
         self.before, self.behind = encoding.special_ids(self.tokenizer)
@@ -55,7 +56,7 @@ class Tokenizing:
                 "targets": "masked" if self.masked else "next"}
 
     def filler(self):
-        known = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
+        known = (self.tokenizer.id_of("pad_token"), self.tokenizer.id_of("eos_token"), 0)
         return next(token for token in known if token is not None)
 
     def run(self):
@@ -67,6 +68,8 @@ class Tokenizing:
             if self.packer:
                 self.packer.finish()
             self.check_result()
+            if self.options.only_several_documents and self.files.num_documents < 2:
+                self.files.leave_out("documents")
             self.files.finish()
         except BaseException:
             self.files.discard()
@@ -207,8 +210,9 @@ def end_of_text(tokenizer, wanted):
     if wanted == "none":
         return None
     if wanted == "auto":
-        return tokenizer.eos_token_id
-    token = tokenizer.convert_tokens_to_ids(wanted)
-    if token is None or token == tokenizer.unk_token_id:
-        raise InputError(f"--end-of-text {wanted}: the tokenizer has no such token; its own is {tokenizer.eos_token}")
+        return tokenizer.id_of("eos_token")
+    token = tokenizer.token(wanted)
+    if token is None or token == tokenizer.id_of("unk_token"):
+        raise InputError(f"--end-of-text {wanted}: the tokenizer has no such token; its own is "
+                         f"{tokenizer.named.get('eos_token')}")
     return token

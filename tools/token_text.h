@@ -1,0 +1,46 @@
+// The text of a model's tokens: bytes for models over bytes, otherwise with the model's tokenizer
+// (text_program.h).
+//
+// One thread at a time. Errors: ConfigError if the model has no tokenizer, or if its chat template
+// cannot be used; those of TextProgram.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/text_program.h"
+#include "tools/train_options.h"
+
+namespace ebb {
+
+/// A message of a conversation.
+struct ChatMessage {
+  std::string role;  ///< "user" or "assistant"
+  std::string content;
+};
+
+class TokenText {
+ public:
+  /// With the tokenizer of --tokenizer, or else that of the model of `options`. Sets options.text
+  /// if the tokenizer replaces the vocabulary of a preset.
+  explicit TokenText(TrainOptions& options);
+
+  std::vector<int32_t> tokens_of(const std::string& text);
+  /// The tokens of a conversation and of the begin of the next answer.
+  std::vector<int32_t> tokens_of(const std::vector<ChatMessage>& messages);
+  /// The text that is certain after this token. It is empty while a character is incomplete.
+  std::string text_of(int32_t token);
+  /// The text of the tokens since then. The next token begins a new text.
+  std::string rest();
+  /// The tokens that end a text, besides those of the model's folder.
+  const std::vector<int32_t>& ends() const { return ends_; }
+
+ private:
+  std::unique_ptr<TextProgram> program_;  // null: the tokens are bytes
+  std::vector<int32_t> ends_;
+};
+
+}  // namespace ebb

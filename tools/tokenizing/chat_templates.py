@@ -1,0 +1,88 @@
+"""Compiles chat templates, as transformers does (utils/chat_template_utils.py): templates of a model's folder are code
+of strangers, so they run in the sandbox of jinja2, with the functions and the tag {% generation %} that they expect."""
+
+import datetime
+import functools
+import json
+
+from script_errors import import_package
+
+INSTALL = "tokenizers jinja2 numpy"
+THOUGHTS = ("reasoning_content", "thinking", "reasoning")  # names under which a message has its reasoning
+
+
+class Template:
+    """The text of a template with some variables. `render` may raise any error."""
+
+    def __init__(self, text):
+        self.environment = make_environment()
+        self.template = self.environment.from_string(text)
+
+    def render(self, messages, tools, **variables):
+        return self.template.render(messages=plain(messages), tools=tools, documents=None, **variables)
+
+    def render_marked(self, messages, tools, **variables):
+        """Returns the text, and the spans (first, last) of the characters that {% generation %} encloses."""
+        blocks, spans = [], []
+        self.environment.marked = blocks, spans
+        try:
+            for block in self.template.generate(messages=plain(messages), tools=tools, documents=None, **variables):
+                blocks.append(block)
+        finally:
+            self.environment.marked = None
+        return "".join(blocks), spans
+
+
+@functools.lru_cache(maxsize=16)
+def compiled(text):
+    return Template(text)
+
+
+def plain(messages):
+    """Leaves out what is None, and gives the reasoning of a message the names that templates read."""
+    found = []
+    for message in messages:
+        message = {key: value for key, value in message.items() if value is not None}
+        reasoning = next((message[key] for key in THOUGHTS if key in message), None)
+        if reasoning is not None:
+            message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
+        found.append(message)
+    return found
+
+
+def make_environment():
+    jinja2 = import_package("jinja2", install=INSTALL)
+    import jinja2.ext
+    import jinja2.sandbox
+
+    class Generation(jinja2.ext.Extension):
+        """The tag {% generation %}: notes which characters it encloses."""
+        tags = {"generation"}
+
+        def parse(self, parser):
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("_note"), [], [], body).set_lineno(line)
+
+        def _note(self, caller):
+            text = caller()
+            if self.environment.marked is not None:
+                blocks, spans = self.environment.marked
+                first = sum(map(len, blocks))
+                spans.append((first, first + len(text)))
+            return text
+
+    def refuse(message):
+        raise jinja2.exceptions.TemplateError(message)
+
+    def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        """The filter of jinja2 would escape characters of HTML."""
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
+    environment.marked = None
+    environment.filters["tojson"] = to_json
+    environment.globals["raise_exception"] = refuse
+    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    return environment
