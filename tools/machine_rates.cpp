@@ -16,21 +16,28 @@ namespace {
 
 /// Version of the measurement and of the meaning of its numbers. Files of older versions are
 /// measured again.
-constexpr int kVersion = 5;
+constexpr int kVersion = 6;
 
-constexpr RateField rate(const char* name, double Machine::*member, bool may_be_0 = false) {
-  return {name, member, may_be_0, kLeastRate, kMostRate};
+constexpr RateField rate(const char* name, double Machine::*member) {
+  return {.name = name, .member = member, .least = kLeastRate, .most = kMostRate};
+}
+constexpr RateField optional(RateField field) {
+  field.may_be_0 = field.may_be_missing = true;
+  return field;
 }
 
-constexpr RateField kFields[] = {rate("flops_per_s", &Machine::flops_per_s),
-                                 rate("attention_flops_per_s", &Machine::attention_flops_per_s),
-                                 {"kernel_s", &Machine::kernel_s, true, 0, 1e3},
-                                 rate("vector_flops_per_s", &Machine::vector_flops_per_s),
-                                 rate("device_bytes_per_s", &Machine::device_bytes_per_s),
-                                 rate("load_bytes_per_s", &Machine::load_bytes_per_s),
-                                 rate("store_bytes_per_s", &Machine::store_bytes_per_s),
-                                 rate("update_bytes_per_s", &Machine::update_bytes_per_s),
-                                 rate("copy_bytes_per_s", &Machine::copy_bytes_per_s, true)};
+constexpr RateField kFields[] = {
+    rate("flops_per_s", &Machine::flops_per_s),
+    optional(rate("narrow_flops_per_s", &Machine::narrow_flops_per_s)),
+    rate("attention_flops_per_s", &Machine::attention_flops_per_s),
+    optional(rate("attention_backward_flops_per_s", &Machine::attention_backward_flops_per_s)),
+    rate("vector_flops_per_s", &Machine::vector_flops_per_s),
+    {.name = "kernel_s", .member = &Machine::kernel_s, .may_be_0 = true, .least = 0, .most = 1e3},
+    rate("device_bytes_per_s", &Machine::device_bytes_per_s),
+    rate("load_bytes_per_s", &Machine::load_bytes_per_s),
+    rate("store_bytes_per_s", &Machine::store_bytes_per_s),
+    rate("update_bytes_per_s", &Machine::update_bytes_per_s),
+    optional(rate("copy_bytes_per_s", &Machine::copy_bytes_per_s))};
 
 /// The rates of an emulated link and of emulated compute replace the measured ones.
 Machine as_emulated(Machine machine, const DeviceOptions& options) {
@@ -39,6 +46,7 @@ Machine as_emulated(Machine machine, const DeviceOptions& options) {
   if (options.emulate_compute) {
     machine.flops_per_s = options.emulate_compute->flops_per_s;
     machine.device_bytes_per_s = options.emulate_compute->bytes_per_s;
+    machine.narrow_flops_per_s = machine.attention_backward_flops_per_s = 0;
     machine.attention_flops_per_s = machine.vector_flops_per_s = machine.kernel_s = 0;
     machine.emulate_compute = true;
   }

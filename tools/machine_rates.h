@@ -21,7 +21,8 @@ namespace ebb {
 struct RateField {
   const char* name;
   double Machine::*member;
-  bool may_be_0 = false;  ///< 0: there is no such limit, or it is unknown
+  bool may_be_0 = false;        ///< 0: there is no such limit, or it is unknown
+  bool may_be_missing = false;  ///< in a machine file; counts as 0
   double least = 0, most = 0;
 
   /// Is the value in the range in which a plan can compute with it? False for NaN.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "cpu_adam/adamw.h"
@@ -67,11 +68,14 @@ class Measurement {
 
   Machine run() {
     Machine machine;
-    const Rate products = matrix_products(), attention = run_attention(), vectors = run_vectors();
+    const Rate products = matrix_products(), vectors = run_vectors();
+    const auto [attention, attention_backward] = run_attention();
     const Rate sum = run_add();
     machine.device_bytes_per_s = sum.cost.bytes / sum.seconds;
     machine.flops_per_s = flops_rate(products, machine.device_bytes_per_s);
     machine.attention_flops_per_s = flops_rate(attention, machine.device_bytes_per_s);
+    machine.attention_backward_flops_per_s =
+        flops_rate(attention_backward, machine.device_bytes_per_s);
     machine.vector_flops_per_s = flops_rate(vectors, machine.device_bytes_per_s);
     machine.kernel_s = small_kernel_seconds();
     machine.load_bytes_per_s = copy_rate(CopyKind::Load);
@@ -182,17 +186,21 @@ class Measurement {
     }
   }
 
-  Rate run_attention() {
+  /// Forward and backward.
+  std::pair<Rate, Rate> run_attention() {
     constexpr int64_t kBatch = 4, kLength = 512, kHeads = 12, kChannels = 768;
     const Tensor qkv = tensor(weight_type_, {kBatch, kLength, 3 * kChannels});
     const Tensor dqkv = tensor(weight_type_, {kBatch, kLength, 3 * kChannels});
     const Tensor out = tensor(weight_type_, {kBatch, kLength, kChannels});
     const Tensor sums = tensor(DType::F32, {kBatch, kHeads, kLength});
     const AttentionShape shape{.num_heads = kHeads};
-    return rate_of([=](Kernels& kernels, Stream& stream) {
+    const Rate forward = rate_of([=](Kernels& kernels, Stream& stream) {
       kernels.submit(stream, AttentionForward{out, sums, qkv, shape});
+    });
+    const Rate backward = rate_of([=](Kernels& kernels, Stream& stream) {
       kernels.submit(stream, AttentionBackward{dqkv, out, qkv, out, sums, shape});
     });
+    return {forward, backward};
   }
 
   Rate run_vectors() {

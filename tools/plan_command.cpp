@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <functional>
+#include <future>
 
 #include "device/errors.h"
 #include "io/new_file.h"
@@ -32,20 +34,32 @@ Report report_of(const PlanContext& context, const PlannedStep& step) {
           .views = {simulated_view(p, context.machine.rates)}};
 }
 
-/// Prints the plan, or why it does not fit and the changes after which it fits.
+void print_fit(const PlanRequest& request, const PlanContext& context, const PlannedStep& step) {
+  const std::vector<Gain> faster = gains(request.options, context, step);
+  fmt::print("{}",
+             request.json ? plan_json(context, step, faster) : format_plan(context, step, faster));
+  if (!request.html.empty()) {
+    write_report(request.html, report_of(context, step), step.prepared);
+  }
+}
+
+void print_misfit(const PlanRequest& request, const PlanContext& context, const PlanError& error) {
+  const MemoryNeed need = need_of(request.options, context, error);
+  // The changes are planned beside the memory sizes.
+  auto changes = std::async(std::launch::async, changes_that_fit, std::cref(request.options),
+                            std::cref(context), std::cref(need));
+  const MemoryAnswers memory = memory_that_fits(request.options, context, need);
+  const Misfit misfit{.why = with_flags(error.what()), .memory = memory, .changes = changes.get()};
+  fmt::print("{}", request.json ? misfit_json(misfit) : format_misfit(misfit));
+}
+
+/// Prints the plan and what would make it faster, or why it does not fit and what to do.
 int print_plan(const PlanRequest& request, const PlanContext& context) {
   try {
-    const PlannedStep step = plan_step_of(request.options, context);
-    fmt::print("{}", request.json ? plan_json(context, step) : format_plan(context, step));
-    if (!request.html.empty()) {
-      write_report(request.html, report_of(context, step), step.prepared);
-    }
+    print_fit(request, context, plan_step_of(request.options, context));
     return 0;
   } catch (const PlanError& error) {
-    const std::vector<PlannedChange> changes = changes_that_fit(request.options, context);
-    const std::string why = with_flags(error.what());
-    fmt::print("{}",
-               request.json ? misfit_json(why, changes) : format_misfit(why, changes));
+    print_misfit(request, context, error);
     return kExitDoesNotFit;
   }
 }

@@ -130,6 +130,7 @@ PlannedMachine planned_machine(const PlanRequest& request) {
   const DeviceOptions device = device_options(request.options);
   PlannedMachine machine = this_machine(device);
   machine.rates = measured_rates(request.options, device).machine;
+  machine.sources = measured_sources();
   return machine;
 }
 
@@ -182,6 +183,12 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context
                               !source.has_weights),
               step.budgets, machine.rates);
   return step;
+}
+
+double optimistic_seconds(const PlannedStep& step, const PlannedMachine& machine) {
+  if (!machine.optimistic) return step.chosen().seconds;
+  const Preparation& p = step.prepared;
+  return simulate(p.plan, p.trace, *p.layout, *machine.optimistic).seconds;
 }
 
 }  // namespace ebb

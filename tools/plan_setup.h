@@ -69,6 +69,9 @@ struct PlannedStep {
     return static_cast<double>(shape.num_tokens()) / chosen().seconds;
   }
 };
+/// Chooses the plan for the pessimistic rates of the machine.
 PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context);
+/// The time of this plan with the optimistic rates of the machine.
+double optimistic_seconds(const PlannedStep& step, const PlannedMachine& machine);
 
 }  // namespace ebb

@@ -118,6 +118,7 @@ Cost AttentionBackward::check() const {
   const double flops = 5.0 * operands().product_flops();
   return {.flops = flops,
           .attention_flops = flops,
+          .attention_backward_flops = flops,
           .bytes = total_bytes(dqkv, dout, qkv, out, log_sum_exp, shape.document_starts),
           .name = "attention_backward"};
 }

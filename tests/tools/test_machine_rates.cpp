@@ -11,7 +11,9 @@ namespace {
 
 const RatesKey kKey{.cpu = "AMD EPYC", .device = "host, 2 threads", .num_threads = 2};
 const Machine kMachine{.flops_per_s = 4e11,
+                       .narrow_flops_per_s = 3e11,
                        .attention_flops_per_s = 2e11,
+                       .attention_backward_flops_per_s = 1.5e11,
                        .vector_flops_per_s = 1e11,
                        .kernel_s = 1e-5,
                        .device_bytes_per_s = 5e10,
@@ -32,6 +34,8 @@ TEST(MachineRates, AreWrittenToAFileAndReadBack) {
   ASSERT_TRUE(back);
   EXPECT_EQ(back->flops_per_s, kMachine.flops_per_s);
   EXPECT_EQ(back->attention_flops_per_s, kMachine.attention_flops_per_s);
+  EXPECT_EQ(back->narrow_flops_per_s, kMachine.narrow_flops_per_s);
+  EXPECT_EQ(back->attention_backward_flops_per_s, kMachine.attention_backward_flops_per_s);
   EXPECT_EQ(back->vector_flops_per_s, kMachine.vector_flops_per_s);
   EXPECT_EQ(back->kernel_s, kMachine.kernel_s);
   EXPECT_EQ(back->device_bytes_per_s, kMachine.device_bytes_per_s);
