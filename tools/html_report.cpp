@@ -121,6 +121,16 @@ class ViewJson {
     return op == kNone ? std::string(otherwise) : names_.op_name(op);
   }
 
+  /// The operation that waited; for a drop or an allocation, the call that needs the block.
+  std::string waiting_name(OpIndex op) const {
+    const auto is_work = [this](OpIndex i) {
+      return plan_.ops[i].stream == StreamKind::Compute && !takes_no_time(plan_.ops[i]);
+    };
+    OpIndex work = op;
+    while (work < plan_.ops.size() && !is_work(work)) ++work;
+    return name_or(work < plan_.ops.size() ? work : op, "the end of the step");
+  }
+
   /// The last one may be the wait for the end of the step.
   Json waits() const {
     Json json = Json::array();
@@ -129,7 +139,7 @@ class ViewJson {
         json.push_back({{"start", share.start_s},
                         {"seconds", 0.0},
                         {"at_end", share.waiting == kNone},
-                        {"waited", name_or(share.waiting, "the end of the step")},
+                        {"waited", waiting_name(share.waiting)},
                         {"direct", name_or(share.direct, "the program")},
                         {"shares", Json::array()}});
       }

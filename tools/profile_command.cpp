@@ -152,7 +152,7 @@ int profile_command(std::vector<std::string> arguments) {
   if (stopped) {
     say(fmt::format("stopped after step {} of {}\n", profile.num_steps, setup.num_steps()));
   }
-  if (profile.num_steps > 0) say(text_of(setup.prepared, profile));
+  if (profile.num_steps > 0) fmt::print("{}", text_of(setup.prepared, profile));
   if (!request.html.empty() && profile.num_steps > 0) {
     write_report(request.html, report_of(request.options, setup, profile), setup.prepared);
     fmt::print("report: {}\n", request.html);

@@ -113,10 +113,12 @@ std::string StepNames::op_name(OpIndex index) const {
   if (op.kind == OpKind::Call) {
     const Call& call = trace_.calls[op.call];
     name = fmt::format("{} {}", call.name, name_of(call.phase));
-  } else if (op.kind == OpKind::Move) {
+  } else if (op.kind == OpKind::Move || op.kind == OpKind::Drop) {
     name = fmt::format("{} {} {}", name_of(op), name_of(op.chunk.space), op.chunk.index);
   } else {
-    name = fmt::format("{} {}", name_of(op.kind), op.chunk.index);
+    const bool speculates = op.kind == OpKind::Speculate;
+    name =
+        fmt::format("{} {}", speculates ? "speculative update" : name_of(op.kind), op.chunk.index);
   }
   const bool has_parameters = op.kind != OpKind::Call && op.chunk.space != Space::Activations;
   layers = has_parameters ? layers_of(op.chunk) : layer_of_op(index);

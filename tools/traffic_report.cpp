@@ -60,8 +60,8 @@ std::string_view without_number(std::string_view layer) {
   return layer;
 }
 
-/// "wte 300 MiB, h.0 to h.11 12 MiB to 14 MiB each": layers that differ only in their number are
-/// summed up.
+/// "wte 300 MiB, h.0 to h.11 from 12 MiB to 14 MiB each": layers that differ only in their number
+/// are summed up.
 std::string layers_text(std::span<const StepNames::LayerTraffic> layers) {
   std::string text;
   for (size_t first = 0, end = 0; first < layers.size(); first = end) {
@@ -77,8 +77,9 @@ std::string layers_text(std::span<const StepNames::LayerTraffic> layers) {
     const bool several = end - first > 1;
     fmt::format_to(out, "{}{}", text.empty() ? "" : ", ", layers[first].layer);
     if (several) fmt::format_to(out, " to {}", layers[end - 1].layer);
-    fmt::format_to(out, " {}", format_bytes(least));
-    if (least != most) fmt::format_to(out, " to {}", format_bytes(most));
+    if (least == most) fmt::format_to(out, " {}", format_bytes(most));
+    if (least != most)
+      fmt::format_to(out, " from {} to {}", format_bytes(least), format_bytes(most));
     if (several) fmt::format_to(out, " each");
   }
   return text;

@@ -18,7 +18,7 @@ std::string layer_table(const StepNames& names);
 /// The same in three lines, for the end of a run:
 ///   loads   33.77 GiB a step: weights 12 GiB first use, 12 GiB evicted; activations 9 GiB evicted
 ///   stores  24.4 GiB a step: gradients 12 GiB update; activations 12.4 GiB evicted
-///   layers  wte 300 MiB, h.0 to h.11 12 MiB to 14 MiB each
+///   layers  wte 300 MiB, h.0 to h.11 from 12 MiB to 14 MiB each
 /// Empty if the step copies nothing.
 std::string traffic_lines(const Preparation& prepared);
 

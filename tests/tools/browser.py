@@ -1,15 +1,19 @@
 """Drives a headless Chromium over its debugging pipe: no port, no driver, no package of Python.
 
 Usage: with Browser(find_chromium()) as browser: page = browser.open(url, width, height)
+As a program: browser.py PAGE PICTURE WIDTH [FIRST LAST] writes a page as PNG, or the part of it from the top of one element to
+the bottom of another one (CSS selectors).
 Errors: RuntimeError if Chromium ends or reports an error, TimeoutError if it does not answer for a minute.
 """
 
 import base64
 import json
 import os
+import pathlib
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 
 TIMEOUT_S = 60
@@ -139,6 +143,14 @@ class Page:
         self.evaluate(f"document.documentElement.style.width = '{width}px'")
         return base64.b64decode(self.call("Page.captureScreenshot")["data"])
 
+    def picture(self, width, first, last):
+        """The part of the page from the top of one element to the bottom of another one, with a margin, as PNG."""
+        edge = "document.querySelector('%s').getBoundingClientRect().%s"
+        top, bottom = self.evaluate(edge % (first, "top")) - 16, self.evaluate(edge % (last, "bottom")) + 16
+        clip = {"x": 0, "y": max(0, top), "width": width, "height": bottom - max(0, top), "scale": 1}
+        self.screenshot(width)  # makes the window as high as the page
+        return base64.b64decode(self.call("Page.captureScreenshot", clip=clip)["data"])
+
     def colours_beside(self, png, width):
         """The number of colours in an image to the right of its first `width` columns."""
         return self.evaluate("""(async () => {
@@ -149,3 +161,16 @@ class Page:
           c.drawImage(image, 0, 0);
           return new Set(new Uint32Array(c.getImageData(%d, 0, image.width - %d, image.height).data.buffer)).size;
         })()""" % (base64.b64encode(png).decode(), width, width))
+
+
+def main(page, picture, width, first="body", last="body"):
+    chromium = find_chromium()
+    if chromium is None:
+        sys.exit("there is no Chromium (Debian: apt-get install chromium)")
+    with Browser(chromium) as browser:
+        opened = browser.open(pathlib.Path(page).resolve().as_uri(), int(width))
+        pathlib.Path(picture).write_bytes(opened.picture(int(width), first, last))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
