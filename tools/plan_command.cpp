@@ -20,17 +20,12 @@ namespace ebb {
 namespace {
 
 Report report_of(const PlanContext& context, const PlannedStep& step) {
-  const Candidate& c = step.chosen();
   const Preparation& p = step.prepared;
   return {.title = fmt::format("{} planned for {}", step.model_name, context.machine.device),
           .facts = plan_lines(context, step),
-          .tiles = {{fmt::format("{:.4g} s", c.seconds), "predicted step"},
-                    {fmt::format("{:.1f} %", 100 * c.bound.seconds / c.seconds), "of the bound"},
-                    {fmt::format("{:.0f}", step.tokens_per_second()), "tokens a second"},
-                    {format_bytes(p.plan.loaded_bytes), "loaded"},
-                    {format_bytes(p.plan.stored_bytes), "stored"},
-                    {format_bytes(p.ledger.total(Tier::Device)), "on the device"},
-                    {format_bytes(p.ledger.total(Tier::Host)), "in host memory"}},
+          .tokens_per_step = step.shape.num_tokens(),
+          .tiles = {{"on the device", static_cast<double>(p.ledger.total(Tier::Device)), "bytes"},
+                    {"in host memory", static_cast<double>(p.ledger.total(Tier::Host)), "bytes"}},
           .views = {simulated_view(p, context.machine.rates)}};
 }
 

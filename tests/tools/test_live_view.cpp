@@ -56,19 +56,26 @@ TEST_F(LiveView, ADryRunShowsTheCandidatesOfThePlanner) {
 TEST_F(LiveView, TheSummarySaysWhereTheTimeWent) {
   const Outcome outcome = train();
   const auto lines = lines_of(outcome.out);
-  ASSERT_EQ(lines.size(), 4u) << outcome.out;
-  double shares[5];
+  ASSERT_EQ(lines.size(), 7u) << outcome.out;
+  double shares[7];
   ASSERT_EQ(std::sscanf(lines[1].c_str(),
-                        "time: compute %lf %%, waiting for loads %lf %%, stores %lf %%, updates "
-                        "%lf %%, rest %lf %%",
-                        &shares[0], &shares[1], &shares[2], &shares[3], &shares[4]),
-            5)
+                        "time: compute %lf %%, waiting for updates %lf %%, loads %lf %%, stores "
+                        "%lf %%, free blocks %lf %%, the norm %lf %%, rest %lf %%",
+                        &shares[0], &shares[1], &shares[2], &shares[3], &shares[4], &shares[5],
+                        &shares[6]),
+            7)
       << lines[1];
   double sum = 0;
   for (const double share : shares) sum += share;
-  EXPECT_NEAR(sum, 100, 0.3);
+  EXPECT_NEAR(sum, 100, 0.4);
   EXPECT_GT(shares[0], 0);
-  EXPECT_TRUE(lines[3].starts_with("state_hash ")) << lines[3];
+  EXPECT_SAYS(lines[2], "loads ");
+  EXPECT_SAYS(lines[2], " a step: weights ");
+  EXPECT_SAYS(lines[2], " first use");
+  EXPECT_SAYS(lines[3], "stores ");
+  EXPECT_SAYS(lines[3], "gradients ");
+  EXPECT_TRUE(lines[4].starts_with("layers ")) << lines[4];
+  EXPECT_TRUE(lines[6].starts_with("state_hash ")) << lines[6];
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ endif()
 # The output of a run, and its warnings and advice.
 ebb_test(test_views
   SOURCES device/counting_new.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_advice.cpp
-    tools/test_spent_time.cpp
+    tools/test_report_page.cpp tools/test_spent_time.cpp tools/test_step_names.cpp
   LIBS test_support ebb_tools)
 # The system delivers a signal to any thread that does not block it, so this program must have no threads of other tests.
 ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS test_support ebb_tools)
@@ -35,6 +35,10 @@ if(NOT EBB_SANITIZE)
   ebb_test_properties(test_log_to fast)
   add_test(NAME test_script_errors COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_script_errors.py)
   ebb_test_properties(test_script_errors fast)
+  # Reports in a browser. Is reported as skipped where there is no Chromium.
+  add_test(NAME test_pages COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_pages.py $<TARGET_FILE:ebb>)
+  ebb_test_properties(test_pages fast)
+  set_tests_properties(test_pages PROPERTIES SKIP_RETURN_CODE 77)
   # The manual page and the shell completions.
   add_test(NAME test_make_texts COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_make_texts.py $<TARGET_FILE:ebb>)
   ebb_test_properties(test_make_texts fast)
