@@ -129,32 +129,35 @@ class Attribution {
 
   /// Charges `amount_s` because `op` ended late. Returns what no operation explains.
   double charge_late(OpIndex op, double amount_s) {
-    double begin_s = since_s_;  // of the part of the chain that is on this stream
-    for (OpIndex i = op; i != kNone && times_[i].start_s > since_s_; i = before(i)) {
-      const double idle_s = times_[i].start_s - end_before(i);
-      if (idle_s <= 0) continue;
-      const Gap gap = gap_before(i);
-      if (gap.for_block) {
-        // An earlier block helps only while the link is idle. Then the copies before come next.
-        const double charged_s = std::min(amount_s, idle_s);
-        charge(gap.by, charged_s);
-        amount_s -= charged_s;
-        continue;
-      }
-      begin_s = times_[i].start_s;
-      if (gap.by == kNone) break;
-      const double charged_s = std::min(amount_s, begin_s - since_s_);
-      amount_s += charge_late(gap.by, charged_s) - charged_s;
-      break;
-    }
-    for (OpIndex i = op; i != kNone && amount_s > 0; i = before(i)) {
-      if (times_[i].end_s <= begin_s) break;
+    const double begin_s = charge_path_before(op, amount_s);
+    for (OpIndex i = op; i != kNone && times_[i].end_s > begin_s; i = before(i)) {
       const double busy_s = times_[i].end_s - std::max(begin_s, times_[i].start_s);
       const double charged_s = std::min(amount_s, busy_s);
       charge(i, charged_s);
       amount_s -= charged_s;
     }
     return amount_s;
+  }
+
+  /// Charges the part of the path that is on other streams than that of `op`, and takes it from
+  /// `amount_s`. Returns when the part on this stream begins.
+  double charge_path_before(OpIndex op, double& amount_s) {
+    for (OpIndex i = op; i != kNone && times_[i].start_s > since_s_; i = before(i)) {
+      const double idle_s = times_[i].start_s - end_before(i);
+      if (idle_s <= 0) continue;
+      const Gap gap = gap_before(i);
+      if (!gap.for_block) {
+        if (gap.by == kNone) return times_[i].start_s;
+        const double charged_s = std::min(amount_s, times_[i].start_s - since_s_);
+        amount_s += charge_late(gap.by, charged_s) - charged_s;
+        return times_[i].start_s;
+      }
+      // An earlier block helps only while the link is idle. Then the copies before come next.
+      const double charged_s = std::min(amount_s, idle_s);
+      charge(gap.by, charged_s);
+      amount_s -= charged_s;
+    }
+    return since_s_;
   }
 
   double end_before(OpIndex op) const {

@@ -20,9 +20,10 @@ TIMEOUT_S = 60
 
 
 def find_chromium():
-    """The path of a Chromium, or None."""
-    names = [os.environ.get("EBB_CHROMIUM"), "chromium", "chromium-browser", "google-chrome"]
-    return next((path for path in map(shutil.which, filter(None, names)) if path), None)
+    """The path of the browser that EBB_CHROMIUM names, or of an installed Chromium, or None."""
+    given = os.environ.get("EBB_CHROMIUM")
+    names = [given] if given else ["chromium", "chromium-browser", "google-chrome"]
+    return next((path for path in map(shutil.which, names) if path), None)
 
 
 class Browser:

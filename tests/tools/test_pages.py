@@ -203,7 +203,8 @@ class Pages(unittest.TestCase):
 CHROMIUM = find_chromium()
 if __name__ == "__main__":
     if CHROMIUM is None:
-        print("skipped: there is no Chromium to open the pages (Debian: apt-get install chromium, about 300 MB; "
-              "EBB_CHROMIUM names another path)")
-        sys.exit(1 if os.environ.get("EBB_REQUIRE_CHROMIUM") == "1" else 77)
+        required = os.environ.get("EBB_REQUIRE_CHROMIUM") == "1"
+        print(f"{'failed' if required else 'skipped'}: there is no Chromium to open the pages. `tools/setup pages` installs it "
+              "(about 300 MB); EBB_CHROMIUM names another browser.")
+        sys.exit(1 if required else 77)
     unittest.main()
