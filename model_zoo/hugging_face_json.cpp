@@ -31,19 +31,22 @@ const char* torch_name(DType dtype) {
 double shortest(float value) { return std::stod(fmt::to_string(value)); }
 
 Json to_json(const Gpt2Config& c) {
-  return {{"architectures", Json::array({"GPT2LMHeadModel"})},
-          {"model_type", "gpt2"},
-          {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", shortest(c.layer_norm_epsilon)},
-          {"n_ctx", c.max_positions},
-          {"n_embd", c.channels},
-          {"n_head", c.num_heads},
-          {"n_inner", c.mlp_channels ? Json(*c.mlp_channels) : Json()},
-          {"n_layer", c.num_layers},
-          {"n_positions", c.max_positions},
-          {"scale_attn_weights", true},
-          {"tie_word_embeddings", true},
-          {"vocab_size", c.vocabulary}};
+  constexpr int64_t kEndOfText = 50256;  // which transformers assumes
+  Json json = {{"architectures", Json::array({"GPT2LMHeadModel"})},
+               {"model_type", "gpt2"},
+               {"activation_function", "gelu_new"},
+               {"layer_norm_epsilon", shortest(c.layer_norm_epsilon)},
+               {"n_ctx", c.max_positions},
+               {"n_embd", c.channels},
+               {"n_head", c.num_heads},
+               {"n_inner", c.mlp_channels ? Json(*c.mlp_channels) : Json()},
+               {"n_layer", c.num_layers},
+               {"n_positions", c.max_positions},
+               {"scale_attn_weights", true},
+               {"tie_word_embeddings", true},
+               {"vocab_size", c.vocabulary}};
+  if (c.vocabulary <= kEndOfText) json["bos_token_id"] = json["eos_token_id"] = nullptr;
+  return json;
 }
 
 Json to_json(const BertConfig& c) {

@@ -65,7 +65,8 @@ std::span<const MicroBatch> Batches::load_in_first_epoch(uint64_t position) {
 
 void Batches::load_sample(uint64_t sample, size_t slot) {
   const auto length = static_cast<size_t>(shape_.length);
-  const uint64_t first = sample * length;
+  const uint64_t number = source_.chosen == nullptr ? sample : source_.chosen->at(sample);
+  const uint64_t first = number * length;
   source_.tokens.read(first, sample_);
   std::copy_n(sample_.begin(), length, row(tokens_, slot).begin());
   if (source_.documents != nullptr) {

@@ -37,15 +37,18 @@ inline uint64_t num_batches_for(uint64_t num_samples, int64_t batch_size) {
 }
 
 /// The data from which samples are loaded. `labels` is null if the targets are the next tokens;
-/// `documents` is null if each sample is one document.
+/// `documents` is null if each sample is one document. `chosen` has the numbers of the samples that
+/// are read, in order; null: all.
 struct SampleSource {
   SampleSource(const TokenData& data, const LabelFile* label_file = nullptr,
-               const DocumentFile* document_file = nullptr)
-      : tokens(data), labels(label_file), documents(document_file) {}
+               const DocumentFile* document_file = nullptr,
+               const std::vector<uint64_t>* chosen_samples = nullptr)
+      : tokens(data), labels(label_file), documents(document_file), chosen(chosen_samples) {}
 
   const TokenData& tokens;
   const LabelFile* labels;
   const DocumentFile* documents;
+  const std::vector<uint64_t>* chosen;
 };
 
 class Batches {

@@ -102,7 +102,7 @@ std::optional<std::string> find_checkpoint(const std::string& folder) {
 }
 
 void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep,
-                            const Notice& notice) {
+                            std::optional<uint64_t> best, const Notice& notice) {
   if (keep == 0) return;
   const auto has_state = [&folder](uint64_t of) {
     std::error_code error;
@@ -110,8 +110,9 @@ void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t k
   };
   const bool is_resumable = has_state(step);
   std::vector<uint64_t> steps = saved_steps(folder);
-  std::erase_if(
-      steps, [&](uint64_t other) { return other > step || (!is_resumable && has_state(other)); });
+  std::erase_if(steps, [&](uint64_t other) {
+    return other > step || other == best || (!is_resumable && has_state(other));
+  });
   if (steps.size() <= keep) return;
   for (size_t i = 0; i < steps.size() - keep; ++i) {
     try {
@@ -120,6 +121,21 @@ void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t k
       notice(error.what());
     }
   }
+}
+
+void link_best(const std::string& folder, uint64_t step, const Notice& notice) {
+  const fs::path link = fs::path(folder) / "best";
+  std::error_code error;
+  if (is_entry(link.string()) && !fs::is_symlink(link, error)) {
+    notice(fmt::format("'{}' is no link of --save-best, so it is not changed; the best is {}",
+                       link.string(), checkpoint_name(step)));
+    return;
+  }
+  const fs::path unfinished = link.string() + std::string(kUnfinishedSuffix);
+  fs::remove(unfinished, error);
+  fs::create_directory_symlink(checkpoint_name(step), unfinished, error);
+  if (!error) fs::rename(unfinished, link, error);
+  if (error) notice(fmt::format("cannot make the link '{}': {}", link.string(), error.message()));
 }
 
 SaveFolder::SaveFolder(std::string path, const std::string& resumed, uint64_t step)

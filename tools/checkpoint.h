@@ -4,6 +4,7 @@
 //   DIR/step-N/training.json   see tools/saved_run.h
 //   DIR/step-N/train.toml      the flags, as --config reads them
 //   DIR/step-N/...             the weights, as a Hugging Face folder
+//   DIR/best                   a link to the step with the lowest evaluation loss (--save-best)
 // Folders of other names (step-N.unfinished, step-N.removed) were left by a run that was killed,
 // or are old checkpoints that could not be removed.
 //
@@ -37,10 +38,13 @@ std::optional<std::string> find_checkpoint(const std::string& folder);
 using Notice = std::function<void(const std::string& text)>;
 
 /// Removes checkpoints up to `step`, except the newest `keep`; none if `keep` is 0. Checkpoints
-/// of later steps stay, and so do those with a state if the one of `step` has none. If a checkpoint
-/// cannot be removed, `notice` is called; this is no error.
+/// of later steps stay, and so do that of the step `best`, if given, and those with a state if the
+/// one of `step` has none. If a checkpoint cannot be removed, `notice` is called; this is no error.
 void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep,
-                            const Notice& notice);
+                            std::optional<uint64_t> best, const Notice& notice);
+
+/// Makes the link DIR/best lead to a checkpoint. If that is not possible, `notice` is called.
+void link_best(const std::string& folder, uint64_t step, const Notice& notice);
 
 /// A folder locked for one run. Creates the folder and removes unfinished checkpoints.
 class SaveFolder {

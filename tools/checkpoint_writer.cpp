@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -57,7 +58,11 @@ void CheckpointWriter::write(const SavedRun& run, StateReader reader) const {
     throw Error(
         fmt::format("{} is not saved: {}", checkpoint_name(run.position.step), error.what()));
   }
-  remove_old_checkpoints(folder_.path(), run.position.step, keep_, notice_);
+  const uint64_t step = run.position.step;
+  const bool is_best = contents_.keeps_best && std::isfinite(run.best.loss);
+  if (is_best && run.best.step == step) link_best(folder_.path(), step, notice_);
+  remove_old_checkpoints(folder_.path(), step, keep_,
+                         is_best ? std::optional(run.best.step) : std::nullopt, notice_);
 }
 
 void CheckpointWriter::write_files(const SavedRun& run, StateReader reader) const {

@@ -26,7 +26,8 @@ struct CheckpointContents {
   /// Writes weights, synced, to a folder; may be empty.
   std::function<void(const StateReader& reader, const std::string& folder)> write_weights;
   bool with_state = true;
-  uint64_t bytes = 0;  ///< weights and state, and 1 MiB for the other files
+  bool keeps_best = false;  ///< the checkpoint of SavedRun::best is kept and linked
+  uint64_t bytes = 0;       ///< weights and state, and 1 MiB for the other files
 };
 
 class CheckpointWriter {

@@ -9,7 +9,8 @@ namespace {
 constexpr std::string_view kExclusive[][2] = {{"steps", "epochs"},
                                               {"warmup-steps", "warmup-ratio"},
                                               {"recompute", "gradient-checkpointing"},
-                                              {"preset", "model"}};
+                                              {"preset", "model"},
+                                              {"eval-data", "eval-split"}};
 
 }  // namespace
 

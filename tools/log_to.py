@@ -22,6 +22,7 @@ from script_errors import InputError, Parser, import_package, one_line, open_fil
 NAMES = {
     "loss": "loss/train",
     "eval_loss": "loss/eval",
+    "best_eval_loss": "loss/best_eval",
     "grad_norm": "optimizer/grad_norm",
     "learning_rate": "optimizer/learning_rate",
     "loss_scale": "optimizer/loss_scale",

@@ -28,14 +28,18 @@ std::string escaped(std::string_view bytes) {
 }
 
 std::string replaced(std::string_view text, bool keeps_newlines) {
+  // character_bytes() accepts a character that the end of the text cuts; before a blank, it does
+  // not.
+  const std::string padded = std::string(text) + ' ';
+  std::string_view left = padded;
   std::string out;
-  while (!text.empty()) {
-    const size_t bytes = character_bytes(std::as_bytes(std::span(text)));
-    const std::string_view character = text.substr(0, bytes == 0 ? 1 : bytes);
+  while (left.size() > 1) {
+    const size_t bytes = character_bytes(std::as_bytes(std::span(left)));
+    const std::string_view character = left.substr(0, bytes == 0 ? 1 : bytes);
     const bool stays =
         (keeps_newlines && character == "\n") || (bytes != 0 && !is_control(character));
     out += stays ? std::string(character) : escaped(character);
-    text.remove_prefix(character.size());
+    left.remove_prefix(character.size());
   }
   return out;
 }

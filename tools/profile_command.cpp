@@ -34,11 +34,14 @@ struct ProfileRequest {
 
 /// Refuses flags of `ebb train` that have no effect on a profile.
 void refuse_lost_flags(const TrainOptions& o) {
-  const std::pair<std::string_view, bool> flags[] = {{"--dry-run", o.dry_run},
-                                                     {"--resume", o.resume.has_value()},
-                                                     {"--save", !o.save.empty()},
-                                                     {"--log", !o.log.empty()},
-                                                     {"--eval-data", !o.eval_data.empty()}};
+  const std::pair<std::string_view, bool> flags[] = {
+      {"--dry-run", o.dry_run},
+      {"--resume", o.resume.has_value()},
+      {"--save", !o.save.empty()},
+      {"--log", !o.log.empty()},
+      {"--eval-data", !o.eval_data.empty()},
+      {"--eval-split", o.eval_split.has_value()},
+      {"--sample-steps", o.sample_steps.has_value()}};
   for (const auto& [flag, given] : flags) {
     if (!given) continue;
     throw ConfigError(fmt::format(
@@ -80,8 +83,7 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup, const Sign
   const auto device = create_device(setup.device);
   Trainer trainer(*setup.model, *device, setup.prepared);
   if (setup.weights) setup.weights->load(trainer);
-  const SampleOrder order(setup.data.tokens->num_samples(static_cast<size_t>(setup.shape.length)),
-                          options.order, options.seed);
+  const SampleOrder order(setup.data.num_samples(setup.shape.length), options.order, options.seed);
   Batches batches(setup.data.samples(), order, setup.shape, setup.model->inputs());
   Profile profile;
   for (uint64_t step = 0; step <= setup.num_steps() && signals.pending() == 0; ++step) {

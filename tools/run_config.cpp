@@ -41,15 +41,20 @@ constexpr std::string_view kHarmless[] = {"threads",
                                           "save-steps",
                                           "save-keep",
                                           "save-weights-only",
+                                          "save-best",
                                           "save-dtype",
                                           "eval-data",
                                           "eval-labels",
                                           "eval-documents",
                                           "eval-steps",
-                                          "eval-batches"};
+                                          "eval-batches",
+                                          "early-stop",
+                                          "sample-steps",
+                                          "sample-prompt"};
 
 // Flags without a value; in TOML they are true.
-constexpr std::string_view kSwitches[] = {"gradient-checkpointing", "save-weights-only"};
+constexpr std::string_view kSwitches[] = {"gradient-checkpointing", "save-weights-only",
+                                          "save-best"};
 
 constexpr std::string_view kPaths[] = {
     "data",  "labels",    "documents",     "eval-data", "eval-labels", "eval-documents",

@@ -8,6 +8,7 @@
 
 #include "device/errors.h"
 #include "io/label_check.h"
+#include "tools/held_out.h"
 
 namespace ebb {
 namespace {
@@ -256,6 +257,25 @@ RunData open_run_data(const DataFlags& flags, const ModelSource& source, const B
     }
   }
   return data;
+}
+
+RunData hold_out(RunData& training, const BatchShape& shape, double share) {
+  const auto length = static_cast<uint64_t>(shape.length);
+  SplitSamples split = split_samples(*training.tokens, length, share);
+  const size_t num_held_out = split.held_out.size(), num_left = split.training.size();
+  const auto least = static_cast<size_t>(shape.batch_size);
+  if (num_held_out == 0 || num_left < least) {
+    throw ConfigError(fmt::format(
+        "--eval-split {:g}%: of {} samples of {} tokens, {} are held out and {} stay, and an "
+        "evaluation needs 1 and a micro-batch {}: give more data, another share or a smaller "
+        "--seq-length",
+        100 * share, num_held_out + num_left, length, num_held_out, num_left, least));
+  }
+  training.chosen = std::make_shared<const std::vector<uint64_t>>(std::move(split.training));
+  RunData evaluation = training;
+  evaluation.notices.clear();
+  evaluation.chosen = std::make_shared<const std::vector<uint64_t>>(std::move(split.held_out));
+  return evaluation;
 }
 
 std::vector<std::string> evaluation_notices(const TrainOptions& options, const TokenData& training,

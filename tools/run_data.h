@@ -24,8 +24,8 @@ namespace ebb {
 
 /// Files that annotate token data; null if the flag was not given.
 struct Annotations {
-  std::unique_ptr<const LabelFile> labels;
-  std::unique_ptr<const DocumentFile> documents;
+  std::shared_ptr<const LabelFile> labels;
+  std::shared_ptr<const DocumentFile> documents;
 };
 
 /// The values of the flags of one data set.
@@ -38,19 +38,28 @@ struct DataFlags {
 DataFlags training_data(const TrainOptions& options);
 DataFlags evaluation_data(const TrainOptions& options);
 
+/// Copies share the files.
 struct RunData {
-  std::unique_ptr<TokenData> tokens;
+  std::shared_ptr<TokenData> tokens;
   Annotations annotations;
+  std::shared_ptr<const std::vector<uint64_t>> chosen;  ///< samples; null: all (SampleSource)
   std::vector<std::string> notices;  ///< those that are not of the training data name the flag
 
   SampleSource samples() const {
-    return {*tokens, annotations.labels.get(), annotations.documents.get()};
+    return {*tokens, annotations.labels.get(), annotations.documents.get(), chosen.get()};
+  }
+  uint64_t num_samples(int64_t length) const {
+    return chosen ? chosen->size() : tokens->num_samples(static_cast<size_t>(length));
   }
 };
 
 /// `least_samples`: refuses data that has fewer samples of `shape.length` tokens.
 RunData open_run_data(const DataFlags& flags, const ModelSource& source, const BatchShape& shape,
                       uint64_t least_samples);
+
+/// Moves a share of the samples of `training` to the result. Throws ConfigError if none is held
+/// out, or if fewer than a micro-batch stay.
+RunData hold_out(RunData& training, const BatchShape& shape, double share);
 
 /// Notices about evaluation data beside training data: a file that both read, and annotations that
 /// only the training has.

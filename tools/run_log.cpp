@@ -122,6 +122,8 @@ std::string to_json(const StepRecord& r) {
       .add("speculated_chunks", r.speculated_chunks)
       .add("rolled_back_chunks", r.rolled_back_chunks)
       .add("eval_loss", r.eval_loss)
+      .add("best_eval_loss", r.best_eval_loss)
+      .add("sample", r.sample)
       .take();
 }
 

@@ -45,6 +45,8 @@ struct StepRecord {
   std::optional<uint64_t> speculated_chunks = {};
   std::optional<uint64_t> rolled_back_chunks = {};
   std::optional<double> eval_loss = {};
+  std::optional<double> best_eval_loss = {};  ///< only with --save-best or --early-stop
+  std::optional<std::string> sample = {};     ///< the prompt and its continuation
 };
 
 struct EndRecord {

@@ -37,6 +37,7 @@ CheckpointContents contents_of(const TrainOptions& options, const TrainSetup& se
   const bool with_state = !options.save_weights_only;
   return {.write_weights = write,
           .with_state = with_state,
+          .keeps_best = options.save_best,
           .bytes = kSmallFilesBytes + layout.num_model_parameters() * size_of(type) +
                    (with_state ? state_file_bytes(layout) : 0)};
 }
@@ -65,7 +66,8 @@ bool RunSaver::due(uint64_t step) const {
   return step % interval_ == 0 || step == setup_.num_steps();
 }
 
-void RunSaver::save(Trainer& trainer, const RunPosition& position, std::string log_line) {
+void RunSaver::save(Trainer& trainer, const RunPosition& position, std::string log_line,
+                    const BestEvaluation& best) {
   if (position.step == saved_step_) return;
   saved_step_ = position.step;
   writer_.save({.position = position,
@@ -75,7 +77,8 @@ void RunSaver::save(Trainer& trainer, const RunPosition& position, std::string l
                 .written_by = written_by(setup_),
                 .config = config_,
                 .run_id = run_id_,
-                .log_line = std::move(log_line)},
+                .log_line = std::move(log_line),
+                .best = best},
                trainer);
 }
 

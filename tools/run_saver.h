@@ -22,7 +22,8 @@ class RunSaver {
   void check() { writer_.check(); }
   bool due(uint64_t step) const;
   /// Starts a save, unless this step is saved already. `log_line` is the log's line of the step.
-  void save(Trainer& trainer, const RunPosition& position, std::string log_line);
+  void save(Trainer& trainer, const RunPosition& position, std::string log_line,
+            const BestEvaluation& best);
   /// Waits until the last save is complete.
   void finish() { writer_.finish(); }
 

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -128,6 +129,16 @@ RunConfig config_of(const JsonFields& fields) {
   return config;
 }
 
+/// Checkpoints without an evaluation, and old ones, do not have these fields.
+BestEvaluation best_of(const JsonFields& fields) {
+  const nlohmann::ordered_json* const loss = fields.find("best_eval_loss");
+  if (loss == nullptr) return {};
+  if (!loss->is_number()) fields.refuse("best_eval_loss", *loss, "a number");
+  return {.loss = loss->get<double>(),
+          .step = fields.whole("best_eval_step"),
+          .num_worse = fields.whole("evals_since_best")};
+}
+
 SavedRun from_json(const JsonFields& fields) {
   SavedRun run{.position = {.step = fields.whole("step"),
                             .num_samples = fields.whole("num_samples"),
@@ -139,6 +150,7 @@ SavedRun from_json(const JsonFields& fields) {
                .config = config_of(fields),
                .run_id = text_or_empty(fields, "run_id"),
                .log_line = text_or_empty(fields, "log_line")};
+  run.best = best_of(fields);
   if (!run.run_id.empty() && !is_run_id(run.run_id)) {
     fields.refuse("run_id", "16 hexadecimal digits");
   }
@@ -162,6 +174,11 @@ void write_saved_run(const std::string& checkpoint, const SavedRun& run) {
                                  {"config", to_json(run.config)},
                                  {"resolved", names_resolved(run.config)},
                                  {kFiles, hashes_of_copies(checkpoint)}};
+  if (std::isfinite(run.best.loss)) {
+    json["best_eval_loss"] = run.best.loss;
+    json["best_eval_step"] = run.best.step;
+    json["evals_since_best"] = run.best.num_worse;
+  }
   json[kChecksum] = checksum_of(json);
   write_new_file((fs::path(checkpoint) / kTrainingFile).string(), text_of(json));
 }

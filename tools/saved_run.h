@@ -13,6 +13,7 @@
 #include <map>
 #include <string>
 
+#include "tools/best_evaluation.h"
 #include "tools/run_config.h"
 
 namespace ebb {
@@ -34,7 +35,8 @@ struct SavedRun {
   RunConfig config;           ///< with resolved values
   std::string run_id = {};    ///< empty in old checkpoints
   std::string log_line = {};  ///< the log's line of the last step; empty: none
-  bool is_protected = true;   ///< false: an old file without checksum was read
+  BestEvaluation best = {};
+  bool is_protected = true;  ///< false: an old file without checksum was read
   bool operator==(const SavedRun&) const = default;
 };
 

@@ -12,38 +12,49 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The folder of the tokenizer; empty: the tokens are bytes.
-std::string folder_of(const TrainOptions& options, const ModelSource& source) {
-  if (trains_tokenizer(options)) {
-    throw ConfigError(fmt::format(
-        "--tokenizer {}: a vocabulary is trained by `ebb train`; give the folder of a tokenizer",
-        options.tokenizer));
-  }
-  if (!options.tokenizer.empty()) return tokenizer_folder(options.tokenizer);
+/// The folder of the model's tokenizer; empty: the tokens are bytes.
+std::string folder_of(const ModelSource& source, std::string_view needs) {
   if (!source.tokenizer.empty() || source.reads_bytes()) return source.tokenizer;
-  throw ConfigError(fmt::format(
-      "--prompt and --chat need a tokenizer, and '{}', with a vocabulary of {}, has none: "
-      "{}, or give --prompt-tokens",
-      source.name, source.vocabulary(), tokenizer_advice(false)));
+  throw ConfigError(fmt::format("{} a tokenizer, and '{}', with a vocabulary of {}, has none: {}",
+                                needs, source.name, source.vocabulary(), tokenizer_advice(false)));
 }
 
 }  // namespace
 
 TokenText::TokenText(TrainOptions& options) {
+  if (trains_tokenizer(options)) {
+    throw ConfigError(fmt::format(
+        "--tokenizer {}: a vocabulary is trained by `ebb train`; give the folder of a tokenizer",
+        options.tokenizer));
+  }
   const ModelSource source = model_source(options);
-  const std::string folder = folder_of(options, source);
+  const bool is_given = !options.tokenizer.empty();
+  const std::string folder =
+      is_given ? tokenizer_folder(options.tokenizer)
+               : folder_of(source, "--prompt-tokens needs no tokenizer; --prompt and --chat need");
   if (folder.empty()) return;
-  program_ = std::make_unique<TextProgram>();
-  const Json about = program_->ask(
-      "speak",
-      {{"tokenizer", folder},
-       {"flag", options.tokenizer.empty() ? "--model" : "--tokenizer"},
-       {"chat_template", options.chat_template.empty() ? Json() : Json(options.chat_template)}});
-  ends_ = about.at("ends").get<std::vector<int32_t>>();
+  const int64_t vocabulary =
+      start(folder, is_given ? "--tokenizer" : "--model", options.chat_template);
   if (source.folder.empty()) {
     options.text.tokenizer = folder;
-    options.text.vocabulary = about.at("vocabulary").get<int64_t>();
+    options.text.vocabulary = vocabulary;
   }
+}
+
+TokenText::TokenText(const ModelSource& source, std::string_view needs) {
+  const std::string folder = folder_of(source, needs);
+  if (!folder.empty()) start(folder, "--tokenizer", "");
+}
+
+int64_t TokenText::start(const std::string& tokenizer, std::string_view flag,
+                         const std::string& chat_template) {
+  program_ = std::make_unique<TextProgram>();
+  const Json about = program_->ask(
+      "speak", {{"tokenizer", tokenizer},
+                {"flag", flag},
+                {"chat_template", chat_template.empty() ? Json() : Json(chat_template)}});
+  ends_ = about.at("ends").get<std::vector<int32_t>>();
+  return about.at("vocabulary").get<int64_t>();
 }
 
 std::vector<int32_t> TokenText::tokens_of(const std::string& text) {

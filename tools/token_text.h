@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/model_source.h"
 #include "tools/text_program.h"
 #include "tools/train_options.h"
 
@@ -27,6 +28,8 @@ class TokenText {
   /// With the tokenizer of --tokenizer, or else that of the model of `options`. Sets options.text
   /// if the tokenizer replaces the vocabulary of a preset.
   explicit TokenText(TrainOptions& options);
+  /// With the tokenizer of a model. `needs` begins the message if there is none: "--prompt needs".
+  TokenText(const ModelSource& source, std::string_view needs);
 
   std::vector<int32_t> tokens_of(const std::string& text);
   /// The tokens of a conversation and of the begin of the next answer.
@@ -39,6 +42,10 @@ class TokenText {
   const std::vector<int32_t>& ends() const { return ends_; }
 
  private:
+  /// Returns the size of the vocabulary.
+  int64_t start(const std::string& tokenizer, std::string_view flag,
+                const std::string& chat_template);
+
   std::unique_ptr<TextProgram> program_;  // null: the tokens are bytes
   std::vector<int32_t> ends_;
 };

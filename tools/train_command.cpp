@@ -28,6 +28,7 @@
 #include "tools/resume.h"
 #include "tools/run_log.h"
 #include "tools/run_saver.h"
+#include "tools/sampler.h"
 #include "tools/set_aside.h"
 #include "tools/signals.h"
 #include "tools/text_data.h"
@@ -78,8 +79,8 @@ class Evaluation {
   Evaluation(const TrainOptions& options, const TrainSetup& setup)
       : interval_(options.steps_per_evaluation()) {
     if (!setup.eval_data) return;
-    const auto length = static_cast<size_t>(setup.shape.length);
-    const SampleOrder order(setup.eval_data->tokens->num_samples(length), DataOrder::Sequential, 0);
+    const SampleOrder order(setup.eval_data->num_samples(setup.shape.length), DataOrder::Sequential,
+                            0);
     batches_.emplace(setup.eval_data->samples(), order, *setup.eval_shape, setup.model->inputs());
   }
 
@@ -125,7 +126,10 @@ class TrainingRun {
         trainer_(*setup.model, *device_, setup.prepared),
         batches_(setup.data.samples(), sample_order(request.options, setup), setup.shape,
                  setup.model->inputs()),
-        evaluation_(request.options, setup) {
+        evaluation_(request.options, setup),
+        options_(request.options),
+        best_(request.resumed ? request.resumed->run.best : BestEvaluation{}) {
+    if (options_.sample_steps) sampler_.emplace(options_, setup);
     if (folder != nullptr) {
       saver_.emplace(request.options, setup, *folder, config, logged_run_.run_id, start_,
                      [this](const std::string& text) { progress_.notice(text); });
@@ -143,7 +147,7 @@ class TrainingRun {
     Summary summary;
     summary.first_step = summary.end.steps = start_.step;
     try {
-      while (summary.end.steps < setup_.num_steps() && signals_.pending() == 0) {
+      while (summary.end.steps < setup_.num_steps() && signals_.pending() == 0 && !is_enough()) {
         const StepRecord record = run_step(summary.end.steps, summary.spent);
         summary.end.steps = record.step;
         summary.seconds += record.step_seconds;
@@ -180,8 +184,7 @@ class TrainingRun {
   }
 
   static SampleOrder sample_order(const TrainOptions& options, const TrainSetup& setup) {
-    const auto length = static_cast<size_t>(setup.shape.length);
-    return {setup.data.tokens->num_samples(length), options.order, options.seed};
+    return {setup.data.num_samples(setup.shape.length), options.order, options.seed};
   }
 
   StepRecord run_step(uint64_t step, SpentTime& spent) {
@@ -210,8 +213,9 @@ class TrainingRun {
     if (result.skipped) report_skipped(record.step, result.loss_scale);
     if (!learns) report_without_targets(record.step);
     log_line_ = to_json(record);
-    if (evaluation_.due(record.step, setup_.num_steps())) {
-      record.eval_loss = evaluation_.run(trainer_);
+    const bool is_best = evaluate(record);
+    if (sampler_ && sampler_->due(record.step)) {
+      record.sample = sampler_->sample(trainer_, record.step);
       log_line_ = to_json(record);
     }
     for (const std::string& notice : device_->kernels().take_notices()) progress_.notice(notice);
@@ -221,18 +225,42 @@ class TrainingRun {
       trace_->add_step(setup_.prepared, trainer_.last_step_times(), record.step, result.step_s);
     }
     progress_.step(record);
+    if (record.sample) progress_.notice(fmt::format("step {}: {}", record.step, *record.sample));
     if (saver_) {
       whole_step_.reset();  // a failed save is not repeated
       saver_->check();
-      if (saver_->due(record.step)) save(record.step);
+      if (saver_->due(record.step) || (is_best && options_.save_best)) save(record.step);
       whole_step_ = record.step;
     }
     return record;
   }
 
+  /// Evaluates if it is time. Returns true if the loss is the lowest so far.
+  bool evaluate(StepRecord& record) {
+    if (!evaluation_.due(record.step, setup_.num_steps())) return false;
+    record.eval_loss = evaluation_.run(trainer_);
+    best_ = after_evaluation(best_, record.step, *record.eval_loss);
+    if ((options_.save_best || options_.early_stop) && std::isfinite(best_.loss)) {
+      record.best_eval_loss = best_.loss;
+    }
+    log_line_ = to_json(record);
+    return best_.step == record.step && best_.num_worse == 0;
+  }
+
+  /// Whether --early-stop ends the run.
+  bool is_enough() const { return best_.num_worse >= options_.early_stop.value_or(UINT64_MAX); }
+
+  void report_early_stop(uint64_t step) {
+    if (!is_enough() || step == setup_.num_steps()) return;
+    progress_.notice(fmt::format(
+        "--early-stop {}: the run ends after step {} of {}; {} evaluations had no lower loss than "
+        "the {:.4f} of step {}",
+        *options_.early_stop, step, setup_.num_steps(), best_.num_worse, best_.loss, best_.step));
+  }
+
   void save(uint64_t step) {
     if (log_) log_->sync();
-    saver_->save(trainer_, position_at(step, start_, setup_.shape), log_line_);
+    saver_->save(trainer_, position_at(step, start_, setup_.shape), log_line_, best_);
   }
 
   StepResult step_of(uint64_t step, double learning_rate,
@@ -253,7 +281,7 @@ class TrainingRun {
   void save_what_is_whole() {
     if (!saver_ || !whole_step_) return;
     try {
-      saver_->save(trainer_, position_at(*whole_step_, start_, setup_.shape), log_line_);
+      saver_->save(trainer_, position_at(*whole_step_, start_, setup_.shape), log_line_, best_);
       saver_->finish();
     } catch (const std::exception& error) {
       progress_.notice(fmt::format("step {} is not saved: {}", *whole_step_, error.what()));
@@ -282,12 +310,14 @@ class TrainingRun {
   }
 
   void finish(Summary& summary) {
+    report_early_stop(summary.end.steps);
     if (saver_) {
       save(summary.end.steps);
       saver_->finish();
     }
     summary.num_skipped = trainer_.num_skipped();
     summary.rss_before_bytes = rss_before_bytes_;
+    if (sampler_) summary.sample_bytes = sampler_->bytes();
     summary.end.state_hash = trainer_.state_hash();
     summary.end.peak_rss_bytes = peak_rss_bytes();
     summary.end.run_id = logged_run_.run_id;
@@ -310,6 +340,9 @@ class TrainingRun {
   Trainer trainer_;
   Batches batches_;
   Evaluation evaluation_;
+  const TrainOptions& options_;
+  BestEvaluation best_;
+  std::optional<Sampler> sampler_;
   std::string log_line_;                // of the last step
   std::optional<uint64_t> whole_step_;  // the step of the trainer's state; none if a step threw
   std::optional<RunSaver> saver_;       // last, because it reads the trainer

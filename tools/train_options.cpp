@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <utility>
 
 #include "device/errors.h"
 #include "device/kernel_arguments.h"
@@ -88,6 +89,20 @@ template <class Target, class T, size_t N>
 Setter choice(Target& target, const Choice<T> (&choices)[N]) {
   return [&target, &choices](std::string_view flag, std::string_view text) {
     target = choice_value<T>(flag, text, choices);
+  };
+}
+
+/// A share such as 1% or 0.01.
+Setter share(std::optional<double>& target) {
+  return [&target](std::string_view flag, std::string_view text) {
+    const bool is_percent = text.ends_with('%');
+    const RealRange range{.least = 1e-6, .most = is_percent ? 90 : 0.9};
+    try {
+      target = real_value(flag, text.substr(0, text.size() - (is_percent ? 1 : 0)), range) /
+               (is_percent ? 100 : 1);
+    } catch (const ConfigError&) {
+      throw_bad_value(flag, text, "a share of at most 90%, such as 1% or 0.01");
+    }
   };
 }
 
@@ -228,9 +243,21 @@ void add_data_flags(FlagGroup group, TrainOptions& o) {
   group.add("--eval-labels", "FILE", "like --labels, for --eval-data", path(o.eval_labels));
   group.add("--eval-documents", "FILE", "like --documents, for --eval-data",
             path(o.eval_documents));
+  group.add(
+      "--eval-split", "P%",
+      "instead of --eval-data: hold this share of the training samples out for the evaluation; "
+      "the hash of its tokens decides about a sample",
+      share(o.eval_split));
   group.add("--eval-steps", "N [100]", "evaluate every N steps, and after the last step",
             whole(o.eval_steps, 1));
   group.add("--eval-batches", "N [16]", "micro-batches in an evaluation", whole(o.eval_batches, 1));
+  group.add("--early-stop", "N", "end the run after N evaluations without a lower loss",
+            whole(o.early_stop, 1));
+  group.add("--sample-steps", "N",
+            "print a continuation of --sample-prompt every N steps, and after the last step",
+            whole(o.sample_steps, 1));
+  group.add("--sample-prompt", "TEXT [The]", "the text that --sample-steps continues",
+            text(o.sample_prompt));
 }
 
 void add_clip_flag(FlagGroup group, TrainOptions& o) {
@@ -344,6 +371,10 @@ void add_output_flags(FlagGroup group, TrainOptions& o) {
   group.add_flag("--save-weights-only",
                  "save only the weights; a run cannot resume from such a checkpoint",
                  [&o] { o.save_weights_only = true; });
+  group.add_flag("--save-best",
+                 "also save when an evaluation has the lowest loss so far; DIR/best leads to that "
+                 "checkpoint, and --save-keep does not remove it",
+                 [&o] { o.save_best = true; });
   group.add("--save-dtype", "fp32|bf16|fp16 [as --dtype]", "type of the weights in a checkpoint",
             choice(o.save_dtype, kTypes));
   group.add_optional(
@@ -367,8 +398,21 @@ void validate_data(const TrainOptions& o) {
   require(!o.eval_data.empty() || o.eval_labels.empty(), "--eval-labels needs --eval-data PATH");
   require(!o.eval_data.empty() || o.eval_documents.empty(),
           "--eval-documents needs --eval-data PATH");
-  require(!o.eval_data.empty() || !o.eval_steps, "--eval-steps needs --eval-data PATH");
-  require(!o.eval_data.empty() || !o.eval_batches, "--eval-batches needs --eval-data PATH");
+  require(o.eval_data.empty() || !o.eval_split,
+          "--eval-split and --eval-data exclude each other: give one of them");
+  const std::pair<std::string_view, bool> of_evaluations[] = {
+      {"--eval-steps", o.eval_steps.has_value()},
+      {"--eval-batches", o.eval_batches.has_value()},
+      {"--early-stop", o.early_stop.has_value()},
+      {"--save-best", o.save_best}};
+  for (const auto& [flag, is_given] : of_evaluations) {
+    require(o.evaluates() || !is_given,
+            fmt::format("{} needs --eval-data PATH or --eval-split P%", flag));
+  }
+  require(o.sample_steps || o.sample_prompt == TrainOptions{}.sample_prompt,
+          "--sample-prompt needs --sample-steps N");
+  require(!o.sample_steps || !o.emulate_compute,
+          "--sample-steps needs real weights: leave out --emulate-compute");
 }
 
 void validate_optimizer(const TrainOptions& o) {
@@ -385,6 +429,7 @@ void validate_output(const TrainOptions& o) {
   require(!o.save.empty() || !o.save_steps, "--save-steps needs --save DIR");
   require(!o.save.empty() || !o.save_keep, "--save-keep needs --save DIR");
   require(!o.save.empty() || !o.save_weights_only, "--save-weights-only needs --save DIR");
+  require(!o.save.empty() || !o.save_best, "--save-best needs --save DIR");
   require(!o.save.empty() || !o.save_dtype, "--save-dtype needs --save DIR");
 }
 

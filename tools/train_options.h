@@ -44,8 +44,12 @@ struct TrainOptions {
   std::optional<uint64_t> seq_length;  ///< the smaller of 1024 and the model's positions
   std::vector<std::string> eval_data;
   std::string eval_labels, eval_documents;
+  std::optional<double> eval_split;  ///< the share of the samples that is held out
   std::optional<uint64_t> eval_steps;
   std::optional<uint64_t> eval_batches;
+  std::optional<uint64_t> early_stop;  ///< evaluations without a lower loss
+  std::optional<uint64_t> sample_steps;
+  std::string sample_prompt = "The";
   uint64_t seed = 1;
 
   std::optional<double> learning_rate;
@@ -80,6 +84,7 @@ struct TrainOptions {
   std::optional<uint64_t> save_steps;
   std::optional<uint64_t> save_keep;  ///< nullopt: all
   bool save_weights_only = false;
+  bool save_best = false;
   std::optional<DType> save_dtype;    ///< the same as dtype
   std::optional<std::string> resume;  ///< empty: the newest checkpoint in `save`
   bool dry_run = false;
@@ -92,6 +97,7 @@ struct TrainOptions {
   } text = {};
 
   bool is_packed() const { return !documents.empty() || !eval_documents.empty(); }
+  bool evaluates() const { return !eval_data.empty() || eval_split; }
   bool loads_weights() const { return !model.empty() && !random_init; }
 
   // The given value, or the default. Loaded weights are fine-tuned, with a lower learning rate that

@@ -74,9 +74,13 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
 /// The evaluation data, and how much of it an evaluation uses.
 std::string evaluation_line(const TrainSetup& setup) {
   const BatchShape& shape = *setup.eval_shape;
-  const uint64_t all = setup.eval_data->tokens->num_samples(static_cast<size_t>(shape.length));
+  const RunData& data = *setup.eval_data;
+  const uint64_t all = data.num_samples(shape.length);
   const uint64_t used = std::min(all, shape.num_samples());
-  return samples_text(*setup.eval_data->tokens, shape.length) +
+  const std::string held_out =
+      fmt::format("{} of {} samples are held out (--eval-split)", all,
+                  data.tokens->num_samples(static_cast<size_t>(shape.length)));
+  return (data.chosen ? held_out : samples_text(*data.tokens, shape.length)) +
          (used == all ? "; an evaluation uses all samples"
                       : fmt::format("; an evaluation uses the first {} samples (--eval-batches {})",
                                     used, shape.num_batches));
@@ -299,11 +303,13 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   size_t planned = setup.prepared.ledger.total(Tier::Host);
   if (setup.device.profile.kind == DeviceKind::Host)
     planned += setup.prepared.ledger.total(Tier::Device);
-  const size_t explained = planned + s.rss_before_bytes;
+  const size_t explained = planned + s.rss_before_bytes + s.sample_bytes;
   const size_t rest = s.end.peak_rss_bytes > explained ? s.end.peak_rss_bytes - explained : 0;
-  fmt::format_to(out, "peak RSS {}: planned {}, the program {}, unexplained {} ({:.1f} %)\n",
+  const std::string sample =
+      s.sample_bytes == 0 ? "" : fmt::format(", a sample {}", format_bytes(s.sample_bytes));
+  fmt::format_to(out, "peak RSS {}: planned {}, the program {}{}, unexplained {} ({:.1f} %)\n",
                  format_bytes(s.end.peak_rss_bytes), format_bytes(planned),
-                 format_bytes(s.rss_before_bytes), format_bytes(rest),
+                 format_bytes(s.rss_before_bytes), sample, format_bytes(rest),
                  100.0 * static_cast<double>(rest) / static_cast<double>(s.end.peak_rss_bytes));
   fmt::format_to(out, "state_hash {:016x}\n", s.end.state_hash);
   return text;

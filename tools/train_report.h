@@ -43,6 +43,7 @@ struct Summary {
       std::numeric_limits<double>::quiet_NaN();  ///< loss of the last step that had labels
   uint64_t num_skipped = 0;
   size_t rss_before_bytes = 0;  ///< RSS of the program before the run allocated its memory
+  size_t sample_bytes = 0;      ///< memory of a sample (--sample-steps)
 };
 std::string format_summary(const TrainSetup& setup, const Summary& summary);
 

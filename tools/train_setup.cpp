@@ -69,25 +69,29 @@ LearningRate learning_rate(const TrainOptions& options, uint64_t num_steps) {
 }
 
 /// Micro-batches of an evaluation, at most as many as the data fills.
-BatchShape evaluation_shape(const TrainOptions& options, const TokenData& data, BatchShape shape) {
-  const uint64_t available =
-      num_batches_for(data.num_samples(static_cast<size_t>(shape.length)), shape.batch_size);
+BatchShape evaluation_shape(const TrainOptions& options, const RunData& data, BatchShape shape) {
+  const uint64_t available = num_batches_for(data.num_samples(shape.length), shape.batch_size);
   shape.num_batches = static_cast<int64_t>(std::min(options.batches_per_evaluation(), available));
   return shape;
 }
 
 /// Every evaluation uses the same first samples. They must have at least one label.
 void check_evaluation(const TrainSetup& setup) {
-  const LabelFile* const labels = setup.eval_data->annotations.labels.get();
+  const RunData& data = *setup.eval_data;
+  const LabelFile* const labels = data.annotations.labels.get();
+  if (labels == nullptr) return;
   const auto length = static_cast<uint64_t>(setup.eval_shape->length);
   const uint64_t num_samples =
-      std::min(setup.eval_shape->num_samples(), setup.eval_data->tokens->num_samples(length));
-  const uint64_t num_tokens = num_samples * length;
-  if (labels == nullptr || labels->num_targets(0, num_tokens) > 0) return;
-  throw ConfigError(fmt::format(
-      "--eval-labels '{}': the labels of all {} tokens of an evaluation are {} (ignored); give "
-      "more --eval-batches, or other data",
-      labels->path(), num_tokens, kIgnoredLabel));
+      std::min(setup.eval_shape->num_samples(), data.num_samples(setup.eval_shape->length));
+  for (uint64_t i = 0; i < num_samples; ++i) {
+    const uint64_t sample = data.chosen ? data.chosen->at(i) : i;
+    if (labels->num_targets(sample * length, length) > 0) return;
+  }
+  throw ConfigError(
+      fmt::format("{} '{}': the labels of all {} tokens of an evaluation are {} (ignored); give "
+                  "more --eval-batches, or other data",
+                  data.chosen ? "--labels" : "--eval-labels", labels->path(), num_samples * length,
+                  kIgnoredLabel));
 }
 
 void append(std::vector<std::string>& all, std::vector<std::string> more) {
@@ -99,11 +103,16 @@ void open_all_data(const TrainOptions& options, TrainSetup& setup) {
                              static_cast<uint64_t>(setup.shape.batch_size));
   setup.notices = options.text.notices;
   append(setup.notices, setup.data.notices);
-  if (options.eval_data.empty()) return;
-  setup.eval_data = open_run_data(evaluation_data(options), setup.source, setup.shape, 1);
-  append(setup.notices, setup.eval_data->notices);
-  append(setup.notices, evaluation_notices(options, *setup.data.tokens, *setup.eval_data->tokens));
-  setup.eval_shape = evaluation_shape(options, *setup.eval_data->tokens, setup.shape);
+  if (!options.evaluates()) return;
+  if (options.eval_split) {
+    setup.eval_data = hold_out(setup.data, setup.shape, *options.eval_split);
+  } else {
+    setup.eval_data = open_run_data(evaluation_data(options), setup.source, setup.shape, 1);
+    append(setup.notices, setup.eval_data->notices);
+    append(setup.notices,
+           evaluation_notices(options, *setup.data.tokens, *setup.eval_data->tokens));
+  }
+  setup.eval_shape = evaluation_shape(options, *setup.eval_data, setup.shape);
   check_evaluation(setup);
 }
 
@@ -272,9 +281,8 @@ TrainSetup set_up(const TrainOptions& options, bool restores) {
   setup.device = device_options(options);
   open_all_data(options, setup);
   if (setup.weights) append(setup.notices, setup.weights->notices());
-  const auto length = static_cast<size_t>(setup.shape.length);
   setup.learning_rate = learning_rate(
-      options, number_of_steps(options, setup.data.tokens->num_samples(length), setup.shape));
+      options, number_of_steps(options, setup.data.num_samples(setup.shape.length), setup.shape));
   append(setup.notices, flag_notices(options, setup.learning_rate));
   return setup;
 }

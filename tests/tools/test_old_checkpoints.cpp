@@ -76,7 +76,8 @@ TEST_F(OldCheckpoints, AreRemovedAlthoughAnotherCannotBe) {
     folder_.write("save/" + name + "/training.json", "{}");
   }
   Names notices;
-  remove_old_checkpoints(save(), 3, 1, [&](const std::string& text) { notices.push_back(text); });
+  remove_old_checkpoints(save(), 3, 1, {},
+                         [&](const std::string& text) { notices.push_back(text); });
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_SAYS(notices[0], "cannot remove the old checkpoint '" + saved(1) + "': ");
   EXPECT_EQ(names_saved(), (Names{"step-1", "step-1.removed", "step-3"}));

@@ -118,8 +118,10 @@ class TextTest(unittest.TestCase):
 class Presets(TextTest):
     def test_get_a_vocabulary_that_is_trained_on_the_text(self):
         self.write("poem.txt", TEXT)
-        self.ebb("train", "--preset", "toy-bytes", "--data", "poem.txt", "--tokenizer", "train:300", *STEPS, "--save", "run")
+        self.ebb("train", "--preset", "toy-bytes", "--data", "poem.txt", "--tokenizer", "train:300", *STEPS, "--save", "run",
+                 "--sample-steps", "2", "--sample-prompt", "the \u6f22")
         self.assertIn("vocabulary 300", self.said)
+        self.assertIn("step 2: the \u6f22", self.said)
         checkpoint = self.folder / "run" / "step-2"
         self.assertEqual(json.loads((checkpoint / "config.json").read_text())["vocab_size"], 300)
         tokenizer = tokenizers.Tokenizer.from_file(str(checkpoint / "tokenizer.json"))

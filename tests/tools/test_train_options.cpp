@@ -113,6 +113,16 @@ TEST(TrainOptions, EveryFlagIsRead) {
                                 "u16",
                                 "--order",
                                 "sequential",
+                                "--tokenizer",
+                                "train:300",
+                                "--chat-template",
+                                "t",
+                                "--early-stop",
+                                "4",
+                                "--sample-steps",
+                                "9",
+                                "--sample-prompt",
+                                "Say",
                                 "--steps",
                                 "7",
                                 "--micro-batch-size",
@@ -205,6 +215,11 @@ TEST(TrainOptions, EveryFlagIsRead) {
   EXPECT_EQ(o.eval_data, (std::vector<std::string>{"c"}));
   EXPECT_EQ(o.eval_steps, 10u);
   EXPECT_EQ(o.eval_batches, 4u);
+  EXPECT_EQ(o.tokenizer, "train:300");
+  EXPECT_EQ(o.chat_template, "t");
+  EXPECT_EQ(o.early_stop, 4u);
+  EXPECT_EQ(o.sample_steps, 9u);
+  EXPECT_EQ(o.sample_prompt, "Say");
   EXPECT_EQ(o.log, "l");
   EXPECT_TRUE(o.dry_run);
 }
@@ -221,6 +236,8 @@ TEST(TrainOptions, OtherNamesAreAccepted) {
   EXPECT_EQ(parse_with({"--activations", "offload"}).schedule.activations,
             ActivationPlacement::Offload);
   EXPECT_EQ(parse_with({"--lr=0.5"}).learning_rate, 0.5);
+  EXPECT_EQ(parse_with({"--eval-split", "5%"}).eval_split, 0.05);
+  EXPECT_EQ(parse_with({"--eval-split", "0.05"}).eval_split, 0.05);
 }
 
 TEST(TrainOptions, BadValuesAreNamed) {

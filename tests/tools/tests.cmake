@@ -3,7 +3,7 @@ ebb_test(test_tools
   SOURCES tools/test_batches.cpp tools/test_command_line.cpp tools/test_config_file.cpp tools/test_config_text.cpp
     tools/test_convert.cpp tools/test_hub_cache.cpp tools/test_refusals.cpp tools/test_inference.cpp
     tools/test_learning_rate.cpp tools/test_machine.cpp tools/test_model_folders.cpp tools/test_option_flags.cpp
-    tools/test_profile.cpp tools/test_progress.cpp tools/test_run_data.cpp tools/test_run_log.cpp tools/test_sizes.cpp
+    tools/test_printable.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_run_data.cpp tools/test_run_log.cpp tools/test_sizes.cpp
     tools/test_train_options.cpp
   LIBS test_support ebb_tools NOT_TSAN)
 # Measuring and planning take minutes under ThreadSanitizer, and other tests cover the same threads.
@@ -51,6 +51,9 @@ if(NOT EBB_SANITIZE)
     $<TARGET_FILE:ebb> --every 50)
   set_tests_properties(test_compare_plans PROPERTIES PASS_REGULAR_EXPRESSION "6 plans: mean 1.0000; 0 more than 0.3 % faster, 0 slower")
   ebb_test_properties(test_compare_plans fast)
+  # The use of evaluations, and samples of text.
+  add_test(NAME test_evaluations COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_evaluations.py $<TARGET_FILE:ebb>)
+  ebb_test_properties(test_evaluations fast)
   # Are reported as skipped if the Python of EBB_PYTHON has no transformers. Tests that do not need it run anyway.
   foreach(name test_tokenize test_tokenize_inputs test_tokenize_outputs)
     add_test(NAME ${name} COMMAND sh -c [[exec "${EBB_PYTHON:-python3}" "$@"]] sh ${CMAKE_CURRENT_LIST_DIR}/${name}.py

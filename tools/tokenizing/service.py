@@ -21,6 +21,7 @@ class Service:
     def __init__(self):
         self.busy = set()  # folders that are removed if the program ends early
         self.speaking = None
+        self.is_working = False
 
     def prepare(self, request):
         from .prepared import prepare
@@ -63,9 +64,9 @@ def read_lines(stream, lines, service):
     for line in stream:
         lines.put(line)
     lines.put(None)
-    for folder in list(service.busy):
-        shutil.rmtree(folder, ignore_errors=True)
-    if service.busy:
+    if service.is_working:
+        for folder in list(service.busy):
+            shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
 
@@ -76,5 +77,8 @@ def main():
     requests = open(0, encoding="utf-8", closefd=False)
     threading.Thread(target=read_lines, args=(requests, lines, service), daemon=True).start()
     while (line := lines.get()) is not None:
-        print(json.dumps(service.answer(line)), file=answers, flush=True)
+        service.is_working = True
+        answer = json.dumps(service.answer(line))
+        service.is_working = False
+        print(answer, file=answers, flush=True)
     return 0
