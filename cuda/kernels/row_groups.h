@@ -1,5 +1,5 @@
-// Kernels in which one block computes one row: each thread computes every n-th group of neighbouring
-// columns. The shape of the row alone says which thread adds what, and in which order.
+// Kernels in which one block computes one row: each thread computes every n-th group of
+// neighbouring columns. The shape of the row alone says which thread adds what, and in which order.
 #pragma once
 
 #include <type_traits>
