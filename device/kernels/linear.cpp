@@ -37,18 +37,20 @@ bool has_columns(const Tensor& tensor, int64_t width) {
 }  // namespace
 
 Cost LinearForward::check() const {
-  EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && w.dtype == x.dtype,
-            "linear_forward: y, x and w must be of one float type");
-  EBB_CHECK(w.shape.rank() == 2 && x.columns() == w.dim(1) && has_columns(y, w.dim(0)) &&
-                y.rows() == x.rows(),
-            "linear_forward: y (N, OC) = x (N, C) w (OC, C)^T");
-  EBB_CHECK(!bias || is_vector(bias, x.dtype, w.dim(0)), "linear_forward: bias (OC)");
+  EBB_CHECK_TENSORS(is_float(x.dtype) && y.dtype == x.dtype && w.dtype == x.dtype,
+                    "linear_forward: y, x and w must be of one float type", y, x, w);
+  EBB_CHECK_TENSORS(w.shape.rank() == 2 && x.columns() == w.dim(1) && has_columns(y, w.dim(0)) &&
+                        y.rows() == x.rows(),
+                    "linear_forward: y (N, OC) = x (N, C) w (OC, C)^T", y, x, w);
+  EBB_CHECK_TENSORS(!bias || is_vector(bias, x.dtype, w.dim(0)), "linear_forward: bias (OC)", bias,
+                    w);
   return product_cost(product_flops(x.rows(), w.dim(0), w.dim(1)), w, total_bytes(y, x, w, bias),
                       "linear_forward");
 }
 
 Cost LinearActivationForward::check() const {
-  EBB_CHECK(before.columns() == w.dim(0), "linear_activation_forward: before (N, OC)");
+  EBB_CHECK_TENSORS(before.columns() == w.dim(0), "linear_activation_forward: before (N, OC)",
+                    before, w);
   const auto parts = split();
   return cost_with_activation(parts.first.check(), parts.second.check().flops, total_bytes(y),
                               "linear_activation_forward");
@@ -59,12 +61,12 @@ std::pair<LinearForward, ActivationForward> LinearActivationForward::split() con
 }
 
 Cost LinearBackwardInput::check() const {
-  EBB_CHECK(
+  EBB_CHECK_TENSORS(
       is_float(dy.dtype) && w.dtype == dy.dtype && (dx.dtype == dy.dtype || dx.dtype == DType::F32),
-      "linear_backward_input: dy and w must be of one float type, dx of it or fp32");
-  EBB_CHECK(w.shape.rank() == 2 && dx.columns() == w.dim(1) && has_columns(dy, w.dim(0)) &&
-                dx.rows() == dy.rows(),
-            "linear_backward_input: dx (N, C) = dy (N, OC) w (OC, C)");
+      "linear_backward_input: dy and w must be of one float type, dx of it or fp32", dx, dy, w);
+  EBB_CHECK_TENSORS(w.shape.rank() == 2 && dx.columns() == w.dim(1) && has_columns(dy, w.dim(0)) &&
+                        dx.rows() == dy.rows(),
+                    "linear_backward_input: dx (N, C) = dy (N, OC) w (OC, C)", dx, dy, w);
   return product_cost(product_flops(dy.rows(), w.dim(1), w.dim(0)), w, total_bytes(dx, dy, w),
                       "linear_backward_input");
 }
@@ -80,13 +82,13 @@ std::pair<LinearBackwardInput, ActivationBackward> ActivationLinearBackward::spl
 }
 
 Cost LinearBackwardWeight::check() const {
-  EBB_CHECK(is_float(x.dtype) && dy.dtype == x.dtype && dw.dtype == DType::F32,
-            "linear_backward_weight: dy and x of one float type, dw fp32");
-  EBB_CHECK(dw.shape.rank() == 2 && has_columns(dy, dw.dim(0)) && x.columns() == dw.dim(1) &&
-                dy.rows() == x.rows(),
-            "linear_backward_weight: dw (OC, C) = dy (N, OC)^T x (N, C)");
-  EBB_CHECK(!dbias || is_vector(dbias, DType::F32, dw.dim(0)),
-            "linear_backward_weight: dbias (OC) fp32");
+  EBB_CHECK_TENSORS(is_float(x.dtype) && dy.dtype == x.dtype && dw.dtype == DType::F32,
+                    "linear_backward_weight: dy and x of one float type, dw fp32", dw, dy, x);
+  EBB_CHECK_TENSORS(dw.shape.rank() == 2 && has_columns(dy, dw.dim(0)) &&
+                        x.columns() == dw.dim(1) && dy.rows() == x.rows(),
+                    "linear_backward_weight: dw (OC, C) = dy (N, OC)^T x (N, C)", dw, dy, x);
+  EBB_CHECK_TENSORS(!dbias || is_vector(dbias, DType::F32, dw.dim(0)),
+                    "linear_backward_weight: dbias (OC) fp32", dbias, dw);
   return product_cost(product_flops(dw.dim(0), dw.dim(1), x.rows()), dw,
                       total_bytes(dw, dbias, dy, x), "linear_backward_weight");
 }

@@ -59,6 +59,10 @@ set(docs_dir ${dir}/../docs)
 add_test(NAME test_docs
   COMMAND Python3::Interpreter ${docs_dir}/run_commands.py --root ${PROJECT_SOURCE_DIR} --ebb $<TARGET_FILE:ebb>)
 ebb_test_properties(test_docs fast)
+add_test(NAME test_quotes COMMAND Python3::Interpreter ${docs_dir}/check_quotes.py --root ${PROJECT_SOURCE_DIR})
+ebb_test_properties(test_quotes fast)
+add_test(NAME test_check_quotes COMMAND Python3::Interpreter ${docs_dir}/test_check_quotes.py)
+ebb_test_properties(test_check_quotes fast)
 add_test(NAME test_check_docs COMMAND Python3::Interpreter ${docs_dir}/test_run_commands.py)
 ebb_test_properties(test_check_docs fast)
 
