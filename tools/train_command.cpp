@@ -22,6 +22,7 @@
 #include "tools/device_warnings.h"
 #include "tools/machine.h"
 #include "tools/option_flags.h"
+#include "tools/outdated_rates.h"
 #include "tools/output_paths.h"
 #include "tools/printable.h"
 #include "tools/progress.h"
@@ -124,7 +125,8 @@ class TrainingRun {
         trainer_(*setup.model, *device_, setup.prepared),
         batches_(setup.data.samples(), sample_order(request.options, setup), setup.shape,
                  setup.model->inputs()),
-        evaluation_(request.options, setup) {
+        evaluation_(request.options, setup),
+        step_check_(setup.prepared.candidates[setup.prepared.chosen].seconds, request.options) {
     if (folder != nullptr) {
       saver_.emplace(request.options, setup, *folder, config, logged_run_.run_id, start_,
                      [this](const std::string& text) { progress_.notice(text); });
@@ -191,6 +193,9 @@ class TrainingRun {
     const StepResult result =
         learns ? step_of(step, learning_rate, micro_batches) : step_without_targets();
     whole_step_ = step + 1;
+    if (learns) {
+      if (const auto notice = step_check_.add(result.step_s)) progress_.notice(*notice);
+    }
     if (learns)
       spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
                           result.compute_s);
@@ -309,6 +314,7 @@ class TrainingRun {
   Trainer trainer_;
   Batches batches_;
   Evaluation evaluation_;
+  StepCheck step_check_;
   std::string log_line_;                // of the last step
   std::optional<uint64_t> whole_step_;  // the step of the trainer's state; none if a step threw
   std::optional<RunSaver> saver_;       // last, because it reads the trainer
