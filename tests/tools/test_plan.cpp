@@ -415,6 +415,11 @@ TEST_F(PlanCommand, SaysWhichUsualSizesOfMemoryWouldDo) {
   EXPECT_TRUE(fits("64GB", "31GiB"));
   const std::string text = plan(settings + Arguments{"--host-memory", "64GB"}).out;
   EXPECT_SAYS(text, "96 GB of RAM would do");
+  // Enough RAM is what the same plan takes without a limit.
+  const Json roomy = plan_json(settings + Arguments{"--host-memory", "1TB"});
+  EXPECT_EQ(refused["tokens_per_second_with_enough_ram"], roomy["tokens_per_second"]);
+  EXPECT_EQ(refused["optimistic_tokens_per_second_with_enough_ram"],
+            roomy["optimistic_tokens_per_second"]);
   EXPECT_SAYS(text, "a GPU with 32 GB would do");
 }
 
