@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
 #include <utility>
 
 #include "device/errors.h"
@@ -14,16 +15,27 @@ namespace {
 /// Plans a change; nullopt where the run does not fit then, or where the flags exclude each other.
 using Planner = std::function<std::optional<PlannedChange>(const FlagChange&)>;
 
-/// Of each kind the first change that fits.
+/// The first alternative that fits.
+std::optional<PlannedChange> first_that_fits(const Alternatives& alternatives,
+                                             const Planner& plan) {
+  for (const FlagChange& change : alternatives) {
+    if (auto planned = plan(change)) return planned;
+  }
+  return std::nullopt;
+}
+
+/// Of each kind the first change that fits. The kinds are planned at the same time, because plans
+/// do not share anything.
 std::vector<PlannedChange> first_of_each(std::span<const Alternatives> kinds, const Planner& plan) {
-  std::vector<PlannedChange> changes;
+  std::vector<std::future<std::optional<PlannedChange>>> planned;
   for (const Alternatives& alternatives : kinds) {
-    for (const FlagChange& change : alternatives) {
-      if (auto planned = plan(change)) {
-        changes.push_back(std::move(*planned));
-        break;
-      }
-    }
+    planned.push_back(std::async(std::launch::async, [&alternatives, &plan] {
+      return first_that_fits(alternatives, plan);
+    }));
+  }
+  std::vector<PlannedChange> changes;
+  for (auto& change : planned) {
+    if (auto found = change.get()) changes.push_back(std::move(*found));
   }
   return changes;
 }
@@ -246,14 +258,20 @@ std::vector<PlannedChange> inference_changes_that_fit(const RunFlags& requested,
   std::vector<Alternatives> kinds =
       flag_changes(requested, Goal::FitInference, device.profile.kind != DeviceKind::Host);
   kinds.push_back(other_budgets(requested, device, plan));
-  return first_of_each(kinds, [&](const FlagChange& change) -> std::optional<PlannedChange> {
+  const Planner planner = [&](const FlagChange& change) -> std::optional<PlannedChange> {
     try {
       plan(change.flags, budgets_of(change.flags.options, device));
       return PlannedChange{.text = change.text, .price = change.price};
     } catch (const ConfigError&) {  // also a PlanError
       return std::nullopt;
     }
-  });
+  };
+  // One after the other: `plan` may not be called by several threads.
+  std::vector<PlannedChange> changes;
+  for (const Alternatives& alternatives : kinds) {
+    if (auto change = first_that_fits(alternatives, planner)) changes.push_back(std::move(*change));
+  }
+  return changes;
 }
 
 // ---- Trainings that could be faster
@@ -284,9 +302,8 @@ std::vector<Gain> gains(const TrainOptions& options, const PlanContext& context,
   if (planned.chosen().seconds == 0 || most_gain(planned) < kLeastGain) return {};
   std::vector<Alternatives> kinds =
       flag_changes({.options = options}, Goal::FasterPlan, context.device.kind != DeviceKind::Host);
-  for (auto& more : more_device_memory(options, context, planned.prepared.full_device_bytes)) {
-    kinds.push_back(std::move(more));
-  }
+  auto more = more_device_memory(options, context, planned.prepared.full_device_bytes);
+  if (!more.empty()) kinds.push_back(std::move(more.front()));
   std::vector<Gain> found;
   for (PlannedChange& change : first_of_each(kinds, planner_of(context))) {
     const double ratio = change.tokens_per_second / planned.tokens_per_second();

@@ -143,12 +143,6 @@ Alternatives longer_step(RunFlags flags) {
            "twice the tokens a step", flags}};
 }
 
-Alternatives much_longer_step(RunFlags flags) {
-  flags.options.gradient_accumulation *= 4;
-  return {{fmt::format("--gradient-accumulation {}", flags.options.gradient_accumulation),
-           "four times the tokens a step", flags}};
-}
-
 struct Kind {
   Alternatives (*make)(RunFlags);
   bool serves[kNumGoals];  // [Goal]
@@ -171,8 +165,7 @@ constexpr Kind kKinds[] = {
     {fewer_tokens,             {false, false, true,      false,  false}},
     {smaller_chunks,           {false, true,  true,      false,  false}},
     {shorter_sequences,        {false, true,  false,     false,  false}},
-    {longer_step,              {false, false, false,     true,   false}},
-    {much_longer_step,         {false, false, false,     false,  true}},
+    {longer_step,              {false, false, false,     true,   true}},
 };
 // clang-format on
 

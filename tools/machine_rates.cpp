@@ -91,15 +91,16 @@ std::string MachineRates::source() const {
   return fmt::format("measured in {:.1f} s{}", measured_s, kept);
 }
 
-std::string to_json(const RatesKey& key, const Machine& machine) {
+std::string to_json(const RatesKey& key, const MeasuredRates& rates) {
   nlohmann::ordered_json json;
   json["of"] = key.text();
-  for (const RateField& field : kFields) json[field.name] = machine.*field.member;
-  json["shared_cores"] = machine.shared_cores;
+  for (const RateField& field : kFields) json[field.name] = rates.machine.*field.member;
+  json["shared_cores"] = rates.machine.shared_cores;
+  json["other_load"] = rates.other_load;
   return json_text(json, 2) + "\n";
 }
 
-std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& key) {
+std::optional<MeasuredRates> rates_from_json(const std::string& text, const RatesKey& key) {
   const auto json = parse_json_or_discard(text);
   if (!json.is_object() || !json.contains("of") || json["of"] != key.text()) return std::nullopt;
   Machine machine;
@@ -112,7 +113,9 @@ std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& 
   const auto shared = json.find("shared_cores");
   if (shared == json.end() || !shared->is_boolean()) return std::nullopt;
   machine.shared_cores = shared->get<bool>();
-  return machine;
+  const auto load = json.find("other_load");
+  if (load == json.end() || !load->is_number()) return std::nullopt;
+  return MeasuredRates{.machine = machine, .other_load = load->get<double>()};
 }
 
 std::filesystem::path cache_folder() {
@@ -124,22 +127,28 @@ std::filesystem::path cache_folder() {
 }
 
 MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DType gradient_type,
-                           const std::filesystem::path& folder) {
+                           const std::filesystem::path& folder, Kept kept) {
   const RatesKey key = rates_key(options, weight_type, gradient_type);
   MachineRates rates;
+  const auto use = [&](const MeasuredRates& measured) {
+    rates.machine = as_emulated(measured.machine, options);
+    rates.other_load = measured.other_load;
+  };
   if (!folder.empty()) {
     rates.file = kept_file(folder, "machine", key.text());
-    if (const auto kept = rates_from_json(read_kept(rates.file), key)) {
-      rates.machine = as_emulated(*kept, options);
+    const auto found = kept == Kept::Use ? rates_from_json(read_kept(rates.file), key)
+                                         : std::optional<MeasuredRates>();
+    if (found) {
+      use(*found);
       return rates;
     }
   }
   const auto start = std::chrono::steady_clock::now();
-  const Machine measured = measure_machine(options, weight_type, gradient_type);
+  const MeasuredRates measured = measure_machine(options, weight_type, gradient_type);
   rates.measured_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!folder.empty() && !write_kept(rates.file, to_json(key, measured))) rates.file.clear();
-  rates.machine = as_emulated(measured, options);
+  use(measured);
   return rates;
 }
 

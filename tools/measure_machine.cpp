@@ -15,6 +15,7 @@
 #include "device/planes.h"
 #include "device/sim/sim_device.h"
 #include "system/cores.h"
+#include "system/other_load.h"
 #include "system/thread_team.h"
 #include "tools/machine_rates.h"
 
@@ -324,7 +325,8 @@ double rate_of_arithmetic(double flops, double seconds, double bytes, double byt
   return flops / std::max(seconds - bytes / bytes_per_s, seconds / 2);
 }
 
-Machine measure_machine(const DeviceOptions& options, DType weight_type, DType gradient_type) {
+MeasuredRates measure_machine(const DeviceOptions& options, DType weight_type,
+                              DType gradient_type) {
   DeviceOptions unbounded = options;
   unbounded.emulate_compute.reset();
   unbounded.memory_bytes = SIZE_MAX;
@@ -332,7 +334,10 @@ Machine measure_machine(const DeviceOptions& options, DType weight_type, DType g
   unbounded.profile.num_threads = std::min(options.profile.num_threads, num_usable_cores());
   unbounded.profile.pinned_bytes = SIZE_MAX;  // this limit belongs to the run, not to the machine
   unbounded.load_bytes_per_s = unbounded.store_bytes_per_s = 0;
-  return Measurement(unbounded, weight_type, gradient_type).run();
+  Measurement measurement(unbounded, weight_type, gradient_type);
+  const OtherLoad others;
+  const Machine machine = measurement.run();
+  return {.machine = machine, .other_load = others.share()};
 }
 
 }  // namespace ebb

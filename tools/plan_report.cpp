@@ -59,19 +59,26 @@ std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers)
                      format_bytes(c.device_bytes));
 }
 
+/// " (at best 3.2)"; empty for a machine whose rates have one value.
+std::string at_best(const std::string& value, const PlannedMachine& machine) {
+  return machine.optimistic ? fmt::format(" (at best {})", value) : "";
+}
+
+/// "957.1 tokens/s (at best 1400)"
+std::string speed_text(const Speed& speed) {
+  const std::string best = speed.optimistic == speed.pessimistic
+                               ? ""
+                               : fmt::format(" (at best {:.5g})", speed.optimistic);
+  return fmt::format("{:.5g} tokens/s{}", speed.pessimistic, best);
+}
+
 /// The pessimistic times, which the plan is chosen for, with the optimistic ones in brackets.
 std::string seconds_text(const PlannedStep& step, const PlannedMachine& machine) {
   const Candidate& c = step.chosen();
-  const auto best = [&](const char* format, double value) {
-    return machine.optimistic ? fmt::format(fmt::runtime(format), value) : std::string();
-  };
-  const double optimistic_s = optimistic_seconds(step, machine);
   return fmt::format(
-      "{:.4g} s predicted{}, bound {:.4g} s by {} (share {:.1f} %); {:.5g} tokens/s{}, "
-      "{:.4g} TFLOP/s",
-      c.seconds, best(" (at best {:.4g} s)", optimistic_s), c.bound.seconds, c.bound.bound_by,
-      100 * c.bound.seconds / c.seconds, step.tokens_per_second(),
-      best(" (at best {:.5g})", static_cast<double>(step.shape.num_tokens()) / optimistic_s),
+      "{:.4g} s predicted{}, bound {:.4g} s by {} (share {:.1f} %); {}, {:.4g} TFLOP/s", c.seconds,
+      at_best(fmt::format("{:.4g} s", optimistic_seconds(step, machine)), machine), c.bound.seconds,
+      c.bound.bound_by, 100 * c.bound.seconds / c.seconds, speed_text(speed_of(step, machine)),
       step.flops / c.seconds / 1e12);
 }
 
@@ -145,6 +152,12 @@ Json to_json(const Ledger& ledger) {
 
 }  // namespace
 
+Speed speed_of(const PlannedStep& step, const PlannedMachine& machine) {
+  const auto tokens = static_cast<double>(step.shape.num_tokens());
+  return {.pessimistic = step.tokens_per_second(),
+          .optimistic = tokens / optimistic_seconds(step, machine)};
+}
+
 std::string machine_line(const Machine& m, const std::optional<Machine>& optimistic) {
   const Machine& best = optimistic ? *optimistic : m;
   const auto gigabytes = [&](double Machine::*rate) {
@@ -210,6 +223,9 @@ std::string format_plan(const PlanContext& context, const PlannedStep& step,
   for (const Gain& gain : gains) {
     text += fmt::format("{:<8}{}\n", title, format_gain(gain));
     title = "";
+    if (gain.change.text.starts_with("--gradient-accumulation")) {
+      text += fmt::format("{:<8}(--sweep step-tokens shows steps with still more tokens)\n", "");
+    }
   }
   return text + candidate_table(p) + p.ledger.table();
 }
@@ -256,6 +272,10 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step,
 
 std::string format_misfit(const Misfit& misfit) {
   std::string text = fmt::format("fits    no: {}\n", misfit.why);
+  if (misfit.with_unlimited_host) {
+    text += fmt::format("speed   with enough RAM, this GPU is predicted to reach {}\n",
+                        speed_text(*misfit.with_unlimited_host));
+  }
   std::string_view title = "memory";
   for (const MemoryAnswer& answer : misfit.memory.all()) {
     text += fmt::format("{:<8}{}\n", title, memory_text(answer));
@@ -266,6 +286,10 @@ std::string format_misfit(const Misfit& misfit) {
 
 std::string misfit_json(const Misfit& misfit) {
   Json json = {{"fits", false}, {"why", misfit.why}};
+  if (misfit.with_unlimited_host) {
+    json["tokens_per_second_with_enough_ram"] = misfit.with_unlimited_host->pessimistic;
+    json["optimistic_tokens_per_second_with_enough_ram"] = misfit.with_unlimited_host->optimistic;
+  }
   json["memory_that_fits"] = Json::array();
   for (const MemoryAnswer& answer : misfit.memory.all()) {
     Json entry = Json::object();

@@ -22,9 +22,17 @@ std::string format_plan(const PlanContext& context, const PlannedStep& step,
 std::string plan_json(const PlanContext& context, const PlannedStep& step,
                       std::span<const Gain> gains);
 
+/// Tokens per second with the pessimistic and the optimistic rates of the machine.
+struct Speed {
+  double pessimistic = 0, optimistic = 0;
+};
+Speed speed_of(const PlannedStep& step, const PlannedMachine& machine);
+
 /// Why a plan does not fit, and what to do.
 struct Misfit {
   std::string why;
+  /// Of this machine with enough host memory; nullopt if its device is too small.
+  std::optional<Speed> with_unlimited_host = {};
   MemoryAnswers memory;
   std::vector<PlannedChange> changes;  ///< after which it fits
 };

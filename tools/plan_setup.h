@@ -25,6 +25,7 @@ enum class Sweep : uint8_t { None, DeviceMemory, StepTokens };
 struct PlanRequest {
   TrainOptions options;  ///< of model, shape and memory
   std::string machine_name = "this";
+  bool measure = false;       ///< measure this machine's rates again
   std::string write_machine;  ///< file for the rates of the machine; empty: none
   Sweep sweep = Sweep::None;
   bool json = false;

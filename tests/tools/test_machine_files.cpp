@@ -83,6 +83,28 @@ TEST_F(MachineFiles, GiveBothEndsOfTheTimeOfOnePlan) {
   EXPECT_EQ(plan(one).out.find("at best"), std::string::npos);
 }
 
+/// GPT-2 has 768 channels, so all its products but that of the head are narrow. Those of GPT-3 6.7B
+/// have 4096 rows or columns at least.
+TEST_F(MachineFiles, GiveNarrowProductsAndTheBackwardOfAttentionRatesOfTheirOwn) {
+  plan_json({"--machine", "h200", "--write-machine", file_});
+  const Json machine = parse_json(content_of(file_));
+  const auto seconds = [&](const std::string& preset, const std::string& slow) {
+    Json changed = machine;
+    if (!slow.empty()) changed[slow] = changed[slow]["value"][0].get<double>() / 10;
+    const std::string file = folder_.write("changed.json", json_text(changed));
+    return parse_json(
+               run_ebb({"plan", "--preset", preset, "--machine", file, "--json"}, folder_.path())
+                   .out)["predicted_seconds"]
+        .get<double>();
+  };
+  EXPECT_GT(seconds("gpt2", "narrow_flops_per_s"), 2 * seconds("gpt2", ""));
+  EXPECT_EQ(seconds("gpt3-6.7b", "narrow_flops_per_s"), seconds("gpt3-6.7b", ""));
+  const double forward = seconds("gpt2", "attention_flops_per_s");
+  const double backward = seconds("gpt2", "attention_backward_flops_per_s");
+  EXPECT_GT(forward, 1.05 * seconds("gpt2", ""));
+  EXPECT_GT(backward, forward);  // 2.5 times the arithmetic, at a lower rate
+}
+
 TEST_F(MachineFiles, OfOlderNamesAreFound) {
   EXPECT_EQ(find_machine("a100").device, find_machine("a100-80gb").device);
 }
