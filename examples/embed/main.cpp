@@ -93,6 +93,7 @@ void check_state(ebb::Trainer& trainer, const ebb::Preparation& prepared, const 
   const double loss = trainer.step({&next, 1}, 1e-4).loss;  // while the file is written
   const uint64_t after = trainer.state_hash();
   saving.get();
+  std::future<float> finding = start_largest_master(trainer);
 
   const auto device = ebb::create_device({.profile = {.kind = kind}, .memory_bytes = kBudget});
   ebb::Trainer another(model, *device, prepared);
@@ -101,6 +102,8 @@ void check_state(ebb::Trainer& trainer, const ebb::Preparation& prepared, const 
   expect(another.num_updates() == trainer.num_updates() - 1, "the file has the counters");
   expect(another.step({&next, 1}, 1e-4).loss == loss, "the step after it has the same loss");
   expect(another.state_hash() == after, "and ends with the same bits");
+
+  expect(finding.get() > 0, "some weights are not 0");
 
   snapshot.restore(another);
   expect(another.state_hash() == saved, "the snapshot has the same state");

@@ -1,6 +1,7 @@
 #include "state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -10,6 +11,20 @@ std::future<void> start_saving(ebb::Trainer& trainer, const std::string& path) {
   // update waits for a parameter that is not.
   return std::async(std::launch::async, [reader = trainer.lock_state(), path]() mutable {
     ebb::write_state(std::move(reader), path);
+  });
+}
+
+std::future<float> start_largest_master(ebb::Trainer& trainer) {
+  return std::async(std::launch::async, [reader = trainer.lock_state()]() mutable {
+    float largest = 0;
+    for (size_t i = 0; i < reader.parts().size(); ++i) {
+      const ebb::ParameterId id = reader.parts()[i];
+      std::vector<float> values(reader.layout().num_elements(id));
+      reader.read_masters(id, 0, values);
+      reader.release(i + 1);  // updates may change this parameter now
+      for (const float value : values) largest = std::max(largest, std::abs(value));
+    }
+    return largest;
   });
 }
 

@@ -14,6 +14,9 @@
 /// failed.
 std::future<void> start_saving(ebb::Trainer& trainer, const std::string& path);
 
+/// The largest absolute value of all masters, also found in another thread.
+std::future<float> start_largest_master(ebb::Trainer& trainer);
+
 /// The state in memory, for example to return to it. Each trainer of the same model continues from
 /// it with the same bits, also one with another budget.
 class Snapshot {

@@ -54,5 +54,22 @@ TEST(Regression, Learns) {
   EXPECT_LT(last, first / 4) << first;
 }
 
+TEST(Regression, AnInputThatDoesNotFitIsNamedWithItsSizes) {
+  const Regression model(DType::F32);
+  const TrainingCase run{.dtype = DType::F32};
+  const Preparation prepared = prepare_case(model, run);
+  const auto device = create_case_device(prepared, run);
+  Trainer trainer(model, *device, prepared);
+  const RegressionData data(1, 1);
+  MicroBatch batch = data.batches()[0];
+  batch.inputs[1] = batch.inputs[1].slice_rows(0, 20);
+  try {
+    trainer.step({&batch, 1}, 1e-3);
+    FAIL() << "the targets have too few rows";
+  } catch (const ShapeError& error) {
+    EXPECT_STREQ(error.what(), "input 'targets' is (24, 128) fp32, not (20, 128) fp32");
+  }
+}
+
 }  // namespace
 }  // namespace ebb::test
