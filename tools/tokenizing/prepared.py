@@ -72,7 +72,7 @@ class DataSet:
                                               lambda folder: self.make(tokenizer, length, request["masked"],
                                                                        os.path.join(folder, name)), busy)
         paths = {kind: os.path.join(folder, file) for kind, file in result["paths"].items()}
-        return {**result, "paths": paths, "made": made, "cache": folder}
+        return {**result, "paths": paths, "made": made, "cache": folder, "rows": length is not None}
 
     def make(self, tokenizer, length, masked, prefix):
         import_package("numpy", install=INSTALL)
