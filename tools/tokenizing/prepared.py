@@ -18,7 +18,7 @@ from .tokenizer import FILE, MORE_TEMPLATES, TEMPLATE, load_tokenizer, read_text
 TRAIN = "train:"
 NAME_OF_TOKENIZER_FILE = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_template|spiece|sentencepiece|generation_config)")
 MASKED_SHARE = "0.15"  # of BERT
-OF_THE_TOOL = re.compile(r"--(too-long|separator|end-of-text)\b")
+OF_THE_TOOL = re.compile(r"--(too-long|separator|end-of-text|mask-words)\b")
 
 
 def prepare(request, busy):
