@@ -8,6 +8,7 @@ namespace ebb {
 
 Stream& OpenCall::stream() const { return tape_.compute_; }
 void OpenCall::submit(const AnyKernel& kernel) const { tape_.submit(kernel); }
+void OpenCall::submit_own(const OwnKernel& kernel) const { tape_.submit(AnyKernel(kernel)); }
 
 Tensor OpenCall::weight(int i) const {
   EBB_CHECK(uses_[i].weight,

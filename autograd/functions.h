@@ -15,6 +15,7 @@
 #include "autograd/hooks.h"
 #include "device/inline_function.h"
 #include "device/kernel_arguments.h"
+#include "device/own_kernel.h"
 #include "device/stream.h"
 
 namespace ebb {
@@ -47,6 +48,12 @@ class OpenCall {
   Stream& stream() const;
   /// Submits one of Ebb's kernels to stream().
   void submit(const AnyKernel& kernel) const;
+  /// Submits a kernel of your own to stream(). Throws ConfigError if it cannot run on this kind of
+  /// device.
+  template <IsOwnKernel Kernel>
+  void submit(const Kernel& kernel) const {
+    submit_own(OwnKernel(kernel));
+  }
   /// The rows of the weight that the call's i-th WeightUse names. REQUIRES, in a backward:
   /// WeightUse::read_in_backward.
   Tensor weight(int i) const;
@@ -58,6 +65,9 @@ class OpenCall {
  protected:
   Tape& tape_;
   std::span<const ParameterUse> uses_;
+
+ private:
+  void submit_own(const OwnKernel& kernel) const;
 };
 
 /// What the forward function of a primitive works with.

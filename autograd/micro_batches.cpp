@@ -12,6 +12,9 @@ namespace {
 // Each tape records a whole forward in host memory.
 constexpr uint32_t kMostTapes = 4096;
 
+// The parts of a model in messages. Layers have their numbers.
+constexpr std::string_view kBegin = "begin()", kLayer = "layer()", kEnd = "end()";
+
 }  // namespace
 
 MicroBatches::MicroBatches(Device& device, Stream& compute, Hooks& hooks, Arena& arena,
@@ -41,19 +44,26 @@ void MicroBatches::begin(const MicroBatchesOptions& run, uint32_t first, Togethe
 }
 
 template <class Part>
-void MicroBatches::for_each(Together together, OnMicroBatch& on_micro_batch, const Part& part) {
+void MicroBatches::for_each(std::string_view name, Together together, OnMicroBatch& on_micro_batch,
+                            const Part& part) {
   for (Running& m : together) {
     on_micro_batch(m.number);
-    part(m, *m.tape);
+    try {
+      part(m, *m.tape);
+    } catch (const ShapeError& error) {
+      const int32_t layer = m.tape->layer_at_work();
+      throw ShapeError(layer < 0 ? fmt::format("{}: {}", name, error.what())
+                                 : fmt::format("layer {}: {}", layer, error.what()));
+    }
   }
 }
 
 void MicroBatches::run_forward(const Model& model, Together together,
                                OnMicroBatch& on_micro_batch) {
-  for_each(together, on_micro_batch,
+  for_each(kBegin, together, on_micro_batch,
            [&](Running& m, Tape& tape) { m.x = model.begin(tape, m.inputs); });
   for (uint32_t i = 0; i < model.num_layers(); ++i) {
-    for_each(together, on_micro_batch, [&](Running& m, Tape& tape) {
+    for_each(kLayer, together, on_micro_batch, [&](Running& m, Tape& tape) {
       tape.begin_part();
       // The tape may keep this function until the layer is recomputed.
       const auto layer = [&model, inputs = m.inputs, i](Tape& t, Variable x) {
@@ -62,12 +72,12 @@ void MicroBatches::run_forward(const Model& model, Together together,
       tape.next_layer(layer, m.x);
     });
   }
-  for_each(together, on_micro_batch, [&](Running& m, Tape& tape) {
+  for_each(kEnd, together, on_micro_batch, [&](Running& m, Tape& tape) {
     tape.begin_part();
     model.end(tape, m.inputs, m.x);
   });
   while (together[0].tape->has_stage()) {
-    for_each(together, on_micro_batch, [](Running&, Tape& tape) {
+    for_each(kEnd, together, on_micro_batch, [](Running&, Tape& tape) {
       tape.begin_part();
       tape.run_stage();
     });
@@ -81,7 +91,8 @@ void MicroBatches::run_backward(Together together, OnMicroBatch& on_micro_batch)
     m.tape->begin_backward();
   }
   for (size_t i = 0; i < num_parts; ++i) {
-    for_each(together, on_micro_batch, [](Running&, Tape& tape) { tape.backward_of_part(); });
+    for_each(i + 1 == num_parts ? kBegin : kEnd, together, on_micro_batch,
+             [](Running&, Tape& tape) { tape.backward_of_part(); });
   }
   for (Running& m : together) m.tape->end_micro_batch();
 }

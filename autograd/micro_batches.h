@@ -13,12 +13,15 @@
 // These are all of them in vertical order, and a single one in horizontal order.
 //
 // One caller at a time. Nothing is allocated after the first step. Broken contracts throw
-// LogicError.
+// LogicError. The message of a ShapeError begins with the part of the model: "layer 3: multiply:
+// factors of one shape and type, not (8, 128) bf16 and (8, 64) bf16". The layer is the argument of
+// Model::layer().
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "autograd/model.h"
@@ -65,8 +68,10 @@ class MicroBatches {
   static void begin(const MicroBatchesOptions& run, uint32_t first, Together together);
   static void run_forward(const Model& model, Together together, OnMicroBatch& on_micro_batch);
   static void run_backward(Together together, OnMicroBatch& on_micro_batch);
+  /// `name` is that of a part outside of the layers.
   template <class Part>
-  static void for_each(Together together, OnMicroBatch& on_micro_batch, const Part& part);
+  static void for_each(std::string_view name, Together together, OnMicroBatch& on_micro_batch,
+                       const Part& part);
 
   std::vector<Running> running_;
 };

@@ -1,5 +1,8 @@
 #include "autograd/primitives.h"
 
+#include <array>
+#include <string>
+
 #include "device/kernels.h"
 
 namespace ebb {
@@ -50,6 +53,10 @@ GradientTarget gradient_or_scratch(const Backward& b, const Variable& x) {
 
 /// Memory for the result of attention over qkv (B, T, (NH + 2 NKV) D).
 Variable attention_output(Tape& tape, const Variable& qkv, const AttentionShape& shape) {
+  EBB_CHECK_TENSORS(qkv.value.shape.rank() == 3 && shape.num_heads > 0 && shape.kv_heads() > 0,
+                    "attention: (B, T, (NH + 2 NKV) D) of " + std::to_string(shape.num_heads) +
+                        " heads of queries, " + std::to_string(shape.kv_heads()) + " of keys",
+                    qkv.value);
   const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
   return tape.output({qkv.value.dim(0), qkv.value.dim(1), shape.num_heads * head_size},
                      qkv.value.dtype);
@@ -231,6 +238,88 @@ Variable add(Tape& tape, Variable a, Variable b) {
   return y;
 }
 
+Variable multiply(Tape& tape, Variable a, Variable b) {
+  EBB_CHECK_SHAPES(a.value.shape == b.value.shape && a.value.dtype == b.value.dtype,
+                   "multiply: factors of one shape and type, not " + to_string(a.value) + " and " +
+                       to_string(b.value));
+  tape.begin_call("multiply", {});
+  const Variable y = tape.output(a.value.shape, a.value.dtype);
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(Multiply{f.value(y), f.value(a), f.value(b), Write::Store});
+      },
+      [=](const Backward& back) {
+        const auto add_gradient = [&](const Variable& of, const Variable& other) {
+          if (!of.has_gradient()) return;
+          const GradientTarget target = back.input_gradient(of);
+          back.submit(Multiply{target.sums, back.gradient(y), back.value(other), target.write});
+        };
+        add_gradient(b, a);
+        add_gradient(a, b);
+      });
+  return y;
+}
+
+Variable softmax(Tape& tape, Variable x) {
+  tape.begin_call("softmax", {});
+  const Variable y = tape.output(x.value.shape, x.value.dtype);
+  tape.end_call(
+      [=](const Forward& f) {
+        f.submit(SoftmaxForward{f.value(y), f.value(x)});
+      },
+      [=](const Backward& b) {
+        if (!x.has_gradient()) return;
+        const GradientTarget dx = b.input_gradient(x);
+        b.submit(SoftmaxBackward{dx.sums, b.gradient(y), b.value(y), dx.write});
+      });
+  return y;
+}
+
+Variable concatenate(Tape& tape, std::initializer_list<Variable> parts) {
+  EBB_CHECK_SHAPES(parts.size() > 0 && parts.size() <= kMostParts,
+                   "concatenate: 1 to " + std::to_string(kMostParts) + " parts, not " +
+                       std::to_string(parts.size()));
+  struct Parts {
+    std::array<Variable, kMostParts> of = {};
+    size_t count = 0;
+  } all;
+  const Tensor& first = parts.begin()->value;
+  int64_t columns = 0;
+  for (const Variable& part : parts) {
+    EBB_CHECK_SHAPES(part.value.dtype == first.dtype &&
+                         with_columns(part.value.shape, 1) == with_columns(first.shape, 1),
+                     "concatenate: parts of one type that differ only in their last dimension, "
+                     "not " +
+                         to_string(first) + " and " + to_string(part.value));
+    all.of[all.count++] = part;
+    columns += part.value.columns();
+  }
+  tape.begin_call("concatenate", {});
+  const Variable y = tape.output(with_columns(first.shape, columns), first.dtype);
+  tape.end_call(
+      [y, all](const Forward& f) {
+        int64_t column = 0;
+        for (size_t i = 0; i < all.count; ++i) {
+          const Tensor part = f.value(all.of[i]);
+          f.submit(CopyColumns{f.value(y), part, column, 0, part.columns(), Write::Store});
+          column += part.columns();
+        }
+      },
+      [y, all](const Backward& b) {
+        int64_t column = 0;
+        for (size_t i = 0; i < all.count; ++i) {
+          const Variable& part = all.of[i];
+          const int64_t width = part.value.columns();
+          if (part.has_gradient()) {
+            const GradientTarget dx = b.input_gradient(part);
+            b.submit(CopyColumns{dx.sums, b.gradient(y), 0, column, width, dx.write});
+          }
+          column += width;
+        }
+      });
+  return y;
+}
+
 Variable dropout(Tape& tape, Variable x, uint32_t site) {
   const Dropout drop = tape.dropout_at(site, x.value.dim(0));
   if (!drop) return x;
@@ -324,6 +413,20 @@ void cross_entropy(Tape& tape, Variable logits, Tensor targets) {
     tape.stream().copy(copy.data, logits.value.data, copy.bytes(), CopyKind::Within);
     tape.submit(CrossEntropy{losses, copy, targets, std::nullopt});
   }
+  tape.add_losses(losses);
+  tape.end_call();
+}
+
+void mean_squared_error(Tape& tape, Variable x, Tensor targets) {
+  tape.begin_loss_call("mean_squared_error", {});
+  const int64_t rows = x.value.rows(), columns = x.value.columns();
+  tape.store_logits(rows, 0, {0, columns}, x.value.reshape({rows, columns}));
+  if (!tape.requests_loss()) return tape.end_call();
+  const Tensor losses = tape.scratch({rows}, DType::F32);
+  GradientTarget dx;
+  if (tape.training() && x.has_gradient()) dx = tape.input_gradient(x);
+  tape.submit(
+      MeanSquaredError{losses, dx.sums, x.value, targets, dx.write, tape.loss_gradient_scale()});
   tape.add_losses(losses);
   tape.end_call();
 }

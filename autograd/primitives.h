@@ -1,23 +1,26 @@
 // The primitives that models are composed of. Each runs one forward on the tape and records its
 // backward.
 //
-// x is (..., C): all dimensions but the last are rows. A kernel throws LogicError if the shapes do
+// x is (..., C): all dimensions but the last are rows. A kernel throws ShapeError if the shapes do
 // not match. One thread. A user's own primitive is written the same way, with Tape::begin_call,
-// output and end_call:
+// output and end_call, and kernels of its own (device/own_kernel.h):
 //
 //   Variable relu(Tape& tape, Variable x) {
 //     tape.begin_call("relu", {});
 //     const Variable y = tape.output(x.value.shape, x.value.dtype);
-//     tape.end_call([=](const Forward& f) { my_relu(f.stream(), f.value(y), f.value(x)); },
+//     tape.end_call([=](const Forward& f) { f.submit(ReluForward{f.value(y), f.value(x)}); },
 //                   [=](const Backward& b) {
 //                     if (!x.has_gradient()) return;  // an input of the model
 //                     const GradientTarget dx = b.input_gradient(x);
-//                     my_relu_backward(b.stream(), dx, b.gradient(y), b.value(x));
+//                     b.submit(ReluBackward{dx.sums, b.gradient(y), b.value(x), dx.write});
 //                   });
 //     return y;
 //   }
+//
+// autograd/gradient_check.h finds mistakes in the backward.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 
 #include "autograd/tape.h"
@@ -62,6 +65,15 @@ Variable swiglu(Tape& tape, Variable x);
 Variable activation(Tape& tape, Variable x, Activation kind);
 /// a + b, of one shape and type.
 Variable add(Tape& tape, Variable a, Variable b);
+/// a b element by element, of one shape and type. a and b may be the same value.
+Variable multiply(Tape& tape, Variable a, Variable b);
+/// The softmax of each row of x (..., C).
+Variable softmax(Tape& tape, Variable x);
+/// The columns of all parts one after the other: parts (..., Ci) of one type, which differ only in
+/// their last dimension -> (..., sum of Ci). Throws ShapeError for no part, or more than
+/// kMostParts.
+Variable concatenate(Tape& tape, std::initializer_list<Variable> parts);
+inline constexpr size_t kMostParts = 4;
 /// Drops elements of x (B, ...) in place; the first dimension counts the samples. Returns x where
 /// the tape has no dropout. Each place in each layer has a `site` of its own (Tape::dropout_at());
 /// the dropout inside of attention (AttentionShape::dropout) has one as well. REQUIRES: as
@@ -86,6 +98,10 @@ Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor
 /// loss of a row with the target -100 is 0. REQUIRES: the logits are not an input of the model, and
 /// no other primitive takes them.
 void cross_entropy(Tape& tape, Variable logits, Tensor targets);
+/// Adds the mean squared error of each row of x (..., C) to the losses of the step. The targets
+/// have the shape of x and any float type. MicroBatch::num_targets is the number of rows; the loss
+/// of the step is then the mean over all elements.
+void mean_squared_error(Tape& tape, Variable x, Tensor targets);
 
 /// How a classifier is cut into slices. Only shapes decide, so that the bits do not depend on a
 /// budget.

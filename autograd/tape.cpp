@@ -18,6 +18,7 @@ Tape::Tape(Device& device, Stream& compute, Hooks& hooks, Arena& arena)
     : kernels_(device.kernels()), compute_(compute), hooks_(hooks), arena_(arena) {}
 
 void Tape::submit(const AnyKernel& kernel) { kernels_.submit(compute_, kernel); }
+void Tape::submit_own(const OwnKernel& kernel) { submit(AnyKernel(kernel)); }
 
 Tensor Tape::tensor_at(size_t offset, Shape shape, DType type) const {
   return {arena_.base() + offset, type, shape};
@@ -178,6 +179,7 @@ void Tape::end_call(const ForwardFunction& forward, const BackwardFunction& back
   if (recording_) {
     Record record{.forward = forward,
                   .backward = backward,
+                  .of_layer = layer_at_work_,
                   .name = open_.name,
                   .uses = open_.uses,
                   .num_uses = open_.num_uses,
@@ -259,10 +261,11 @@ Variable Tape::layer(const LayerFunction& body, Variable input, bool ends_input)
   if (in_layer_ || phase_ == Phase::Backward) return run_as_layer(body, input);
   run_stages();  // before the layer, whose values and uses are counted from here
   in_layer_ = true;
-  ++num_layers_;
+  layer_at_work_ = static_cast<int32_t>(num_layers_++);
   const int32_t first = static_cast<int32_t>(values_.size());
   const Variable result = run_as_layer(body, input);
   in_layer_ = false;
+  layer_at_work_ = -1;
   if (options_.mark_idle && recording_) mark_layer_idle(input, result, first);
   if (ends_input && !options_.training && input.has_gradient()) release(input);
   return result;
@@ -303,6 +306,7 @@ void Tape::record_layer(const LayerFunction& body, Variable input, Variable resu
   records_.push_back(Record{.layer = body,
                             .layer_input = input,
                             .layer_output = result,
+                            .of_layer = layer_at_work_,
                             .num_layers_before = num_before,
                             .first_use_log = first_use,
                             .first_value = result.id});
@@ -352,6 +356,7 @@ void Tape::run_record(Record& record) {
   for (size_t i = record.first_value; i < values_.size(); ++i)
     any_gradient |= values_[i].gradient >= 0;
   if (!any_gradient) return;
+  layer_at_work_ = record.of_layer;
   const std::span<const ParameterUse> uses(record.uses.data(), record.num_uses);
   hooks_.begin_call(record.name, Phase::Backward, uses);
   record.backward(Backward(*this, uses));
@@ -376,6 +381,7 @@ void Tape::run_layers(size_t first_record, size_t count) {
   for (size_t i = first_record; i <= last_record; ++i) {
     use_cursor_ = records_[i].first_use_log;
     LayerFunction body = records_[i].layer;
+    layer_at_work_ = records_[i].of_layer;
     x = body(*this, x);
   }
   recording_ = false;
@@ -426,6 +432,7 @@ void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Writ
   stages_ = {};
   shared_.clear();
   num_layers_ = 0;
+  layer_at_work_ = -1;
 }
 
 Dropout Tape::dropout_at(uint32_t site, int64_t num_samples) const {

@@ -43,6 +43,11 @@ class Tape {
   Stream& stream() { return compute_; }
   /// Submits one of Ebb's kernels to stream().
   void submit(const AnyKernel& kernel);
+  /// Submits a kernel of your own, as OpenCall::submit(). For a loss call.
+  template <IsOwnKernel Kernel>
+  void submit(const Kernel& kernel) {
+    submit_own(OwnKernel(kernel));
+  }
   const Kernels& kernels() const { return kernels_; }
   bool training() const { return options_.training; }
 
@@ -132,6 +137,8 @@ class Tape {
   /// The number of parts whose backward has not run.
   size_t num_parts() const { return parts_.size(); }
   bool has_stage() const { return stages_.count > 0; }
+  /// The layer whose forward or backward ran last, for messages; -1: the work is in no layer.
+  int32_t layer_at_work() const { return layer_at_work_; }
   /// Runs the next stage that run_in_stages() left. REQUIRES: has_stage().
   void run_stage();
   /// Runs all stages that are left. The next backward_of_part() is that of the last part.
@@ -175,6 +182,7 @@ class Tape {
     BackwardFunction backward = {};
     LayerFunction layer = {};
     Variable layer_input = {}, layer_output = {};
+    int32_t of_layer = -1;           // -1: it is in no layer
     uint32_t num_layers_before = 0;  // that are recomputed together with this one
     bool marks_needed = false;       // the layer's input, and values from first_value to its output
     size_t first_use_log = 0;
@@ -190,6 +198,7 @@ class Tape {
     uint32_t next = 0, count = 0;
   };
 
+  void submit_own(const OwnKernel& kernel);
   Tensor value(const Variable& variable) const;
   Tensor tensor_at(size_t offset, Shape shape, DType type) const;
   int32_t new_gradient(const Value& value);
@@ -226,6 +235,7 @@ class Tape {
   bool recording_ = false;
   bool in_layer_ = false;
   uint32_t num_layers_ = 0;
+  int32_t layer_at_work_ = -1;
   std::vector<size_t> parts_;  // where each begins in records_
   Stages stages_;              // that are left of the last run_in_stages(); count 0: none
   std::vector<Variable> shared_;

@@ -7,7 +7,7 @@
 add_library(ebb_options INTERFACE)
 target_compile_features(ebb_options INTERFACE cxx_std_20)
 target_compile_options(ebb_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Werror;-ffp-contract=off;-fno-math-errno>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-ffp-contract=off;-fno-math-errno>)
 target_include_directories(ebb_options INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 if(EBB_SANITIZE)
   target_compile_options(ebb_options INTERFACE -fsanitize=${EBB_SANITIZE} -fno-omit-frame-pointer -g1

@@ -5,15 +5,15 @@ include(CMakePackageConfigHelpers)
 
 set(EBB_PUBLIC_HEADERS ebb/ebb.h)
 foreach(module_and_headers
-    "system numa thread_team"
-    "device adamw_options arithmetic device dropout dtype errors ignored_label inline_function kernel_arguments loss_scale planes random
+    "system numa parallel_loop thread_team"
+    "device adamw_options arithmetic device dropout dtype errors ignored_label inline_function kernel_arguments loss_scale own_kernel planes random
       stream tensor update_sizes"
     "chunk chunk_record index layout ledger"
     "cpu_adam adamw gradient_norm"
     "io data_folder document_file input_file label_file new_file npy_file plain_text safetensors safetensors_folder
       safetensors_folder_writer safetensors_writer sample_order
       stored_tensor token_data token_file"
-    "autograd arena functions hooks model parameters primitives tape tape_options"
+    "autograd arena functions gradient_check hooks model parameters primitives tape tape_options"
     "scheduler/plan plan schedule simulate timeline trace validate"
     "scheduler/search inference_preparation options preparation"
     "scheduler/run inference learning_rate micro_batch state_reader trainer"
@@ -56,4 +56,6 @@ configure_package_config_file(cmake/EbbConfig.cmake.in ${PROJECT_BINARY_DIR}/Ebb
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/EbbConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/EbbConfig.cmake ${PROJECT_BINARY_DIR}/EbbConfigVersion.cmake
   DESTINATION ${package_dir})
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# The pages refer to each other and to the examples as in the source tree.
+install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN make EXCLUDE)

@@ -6,8 +6,8 @@
 // ended (CUDA C++ Programming Guide, virtual memory management, "Virtual Aliasing Support"). So
 // map() does nothing where the block is mapped already; where another block is mapped, it unmaps
 // that block first. map() runs on the caller's thread and blocks no stream, but the driver may wait
-// in it for work that was submitted before. The cost of this while kernels run has not been
-// measured on a GPU yet. Thread-safety: every method may be called from any thread.
+// in it for work that was submitted before. While kernels run, one call takes 36 to 48 us on an
+// H200 (medians of bench_gpu map). Thread-safety: every method may be called from any thread.
 #pragma once
 
 #include <cuda.h>

@@ -99,6 +99,14 @@ class LogicError : public Error {
   using Error::Error;
 };
 
+/// The shapes or the types of tensors do not fit together. The message has the rule, all tensors
+/// with their shapes and types, and the layer of the model (autograd/micro_batches.h), instead of
+/// the source line.
+class ShapeError : public LogicError {
+ public:
+  using LogicError::LogicError;
+};
+
 [[noreturn]] void throw_logic_error(const char* file, int line, const char* condition,
                                     std::string_view detail);
 

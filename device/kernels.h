@@ -12,7 +12,8 @@
 //                      that.
 //   split()            only for kernels that do the work of two kernels in one: returns these two.
 //                      A device that cannot compute the kernel in one submits the two instead.
-// A new kernel is a struct with these functions and an entry in AnyKernel.
+// A new kernel is a struct with these functions and an entry in AnyKernel. A program that embeds
+// Ebb has kernels without an entry: device/own_kernel.h.
 //
 //   kernels.submit(stream, Add{.y = y, .a = a, .b = b});
 //
@@ -37,7 +38,9 @@
 #include "device/kernels/linear.h"
 #include "device/kernels/loss.h"
 #include "device/kernels/norm.h"
+#include "device/kernels/softmax.h"
 #include "device/kernels/update.h"
+#include "device/own_kernel.h"
 #include "device/stream.h"
 
 namespace ebb {
@@ -49,10 +52,11 @@ struct AnyKernel
                    ActivationLinearBackward, LinearBackwardWeight, LayerNormForward,
                    LayerNormBackward, RmsNormForward, RmsNormBackward, HeadNormForward,
                    HeadNormBackward, RotaryTable, ApplyRotary, SwigluForward, SwigluBackward,
-                   ActivationForward, ActivationBackward, Add, Accumulate, FillZero, ApplyDropout,
-                   EmbeddingForward, EmbeddingBackward, AttentionForward, AttentionCached,
-                   AttentionBackward, CrossEntropy, CrossEntropyStatistics, CrossEntropyGradient,
-                   Sum, RoundGradient, SquaredNormPieces, AdamWUpdate> {
+                   ActivationForward, ActivationBackward, SoftmaxForward, SoftmaxBackward, Add,
+                   Multiply, CopyColumns, Accumulate, FillZero, ApplyDropout, EmbeddingForward,
+                   EmbeddingBackward, AttentionForward, AttentionCached, AttentionBackward,
+                   CrossEntropy, CrossEntropyStatistics, CrossEntropyGradient, MeanSquaredError,
+                   Sum, RoundGradient, SquaredNormPieces, AdamWUpdate, OwnKernel> {
   using variant::variant;
 };
 

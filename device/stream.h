@@ -27,10 +27,16 @@
 
 namespace ebb {
 
+/// A matrix product is narrow if its weight has fewer rows or columns than this. GPUs multiply
+/// narrow matrices more slowly (docs/results.md).
+inline constexpr int64_t kNarrow = 2048;
+
 /// The cost of an operation, for the simulated device and for reports.
 struct Cost {
   double flops = 0;
-  double attention_flops = 0;  ///< the part of `flops` in attention
+  double narrow_flops = 0;              ///< the part of `flops` in narrow products (kNarrow)
+  double attention_flops = 0;           ///< the part of `flops` in attention
+  double attention_backward_flops = 0;  ///< the part of `attention_flops` in the backward
   /// The part of `flops` outside of attention and matrix products; 0 for kernels that memory
   /// limits.
   double vector_flops = 0;

@@ -2,6 +2,9 @@
 //
 // Copyable; as thread-safe as its memory. The function that returns a Tensor documents how long the
 // tensor is valid. Functions that check something throw LogicError.
+//
+//   EBB_CHECK_TENSORS(y.shape == x.shape, "swish: y and x of one shape", y, x);
+//   // throws ShapeError: swish: y and x of one shape, not y (8, 64) fp32, x (8, 128) fp32
 #pragma once
 
 #include <array>
@@ -9,6 +12,8 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "device/dtype.h"
 #include "device/errors.h"
@@ -50,16 +55,19 @@ struct Tensor {
   int64_t dim(int i) const { return shape[i]; }
 
   /// The same memory as a matrix: all dimensions but the last become rows.
-  int64_t rows() const { return shape.rank() == 0 ? 1 : num_elements() / shape[-1]; }
+  int64_t rows() const {
+    if (shape.rank() == 0) return 1;
+    return shape[-1] == 0 ? 0 : num_elements() / shape[-1];
+  }
   int64_t columns() const { return shape.rank() == 0 ? 1 : shape[-1]; }
 
   Tensor reshape(Shape to) const {
-    EBB_CHECK(to.num_elements() == num_elements(), "reshape changes the number of elements");
+    if (to.num_elements() != num_elements()) throw_cannot_reshape(to);
     return {data, dtype, to};
   }
   /// Rows [first, first + count) of the matrix view: (count, columns).
   Tensor slice_rows(int64_t first, int64_t count) const {
-    EBB_CHECK(first >= 0 && count >= 0 && first + count <= rows(), "row slice out of range");
+    if (first < 0 || count < 0 || first + count > rows()) throw_no_rows(first, count);
     return {data + static_cast<size_t>(first * columns()) * size_of(dtype), dtype,
             Shape{count, columns()}};
   }
@@ -75,6 +83,31 @@ struct Tensor {
   std::span<T> span() const {
     return {as<T>(), static_cast<size_t>(num_elements())};
   }
+
+ private:
+  [[noreturn]] void throw_cannot_reshape(Shape to) const;
+  [[noreturn]] void throw_no_rows(int64_t first, int64_t count) const;
 };
 
+std::string to_string(const Shape& shape);    ///< "(8, 128)"
+std::string to_string(const Tensor& tensor);  ///< "(8, 128) bf16"; "none" if there is no tensor
+
+/// The message of a ShapeError: the rule that is broken, and the tensors with their names.
+/// `names`: separated by ", ". A tensor that is not there is left out.
+std::string misfit(std::string_view rule, std::string_view names,
+                   std::initializer_list<Tensor> tensors);
+
 }  // namespace ebb
+
+/// Throws ShapeError with this message if the condition does not hold.
+#define EBB_CHECK_SHAPES(condition, message)            \
+  do {                                                  \
+    if (!(condition)) throw ::ebb::ShapeError(message); \
+  } while (0)
+
+/// Throws ShapeError if the tensors do not satisfy the condition. `rule` is anything convertible to
+/// std::string_view; names come from the source text of the arguments.
+#define EBB_CHECK_TENSORS(condition, rule, ...)                                                  \
+  do {                                                                                           \
+    if (!(condition)) throw ::ebb::ShapeError(::ebb::misfit(rule, #__VA_ARGS__, {__VA_ARGS__})); \
+  } while (0)

@@ -3,13 +3,16 @@
 //   scheduler/run/trainer.h     prepare() and Trainer: where to begin
 //   scheduler/run/inference.h   the forward alone; model_zoo/generation.h: generates text with it
 //   autograd/model.h       a model: its parameters and its layers
-//   autograd/primitives.h  what a model is composed of; autograd/tape.h: how to write one more
+//   autograd/primitives.h  what a model is composed of; autograd/tape.h: how to write one more,
+//   with
+//                          device/own_kernel.h, system/parallel_loop.h, autograd/gradient_check.h
 //   model_zoo/, io/         ready models and token data
 //   device/, chunk/, cpu_adam/, the rest of scheduler/    the parts, for those who use them alone
 #pragma once
 
 #include <string_view>
 
+#include "autograd/gradient_check.h"
 #include "autograd/model.h"
 #include "autograd/primitives.h"
 #include "chunk/ledger.h"
@@ -17,6 +20,7 @@
 #include "device/device.h"
 #include "device/errors.h"
 #include "device/kernel_arguments.h"
+#include "device/own_kernel.h"
 #include "io/npy_file.h"
 #include "io/safetensors_folder_writer.h"
 #include "io/sample_order.h"
@@ -35,6 +39,7 @@
 #include "scheduler/run/inference.h"
 #include "scheduler/run/learning_rate.h"
 #include "scheduler/run/trainer.h"
+#include "system/parallel_loop.h"
 
 namespace ebb {
 

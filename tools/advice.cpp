@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
 #include <utility>
 
 #include "device/errors.h"
@@ -14,16 +15,27 @@ namespace {
 /// Plans a change; nullopt where the run does not fit then, or where the flags exclude each other.
 using Planner = std::function<std::optional<PlannedChange>(const FlagChange&)>;
 
-/// Of each kind the first change that fits.
+/// The first alternative that fits.
+std::optional<PlannedChange> first_that_fits(const Alternatives& alternatives,
+                                             const Planner& plan) {
+  for (const FlagChange& change : alternatives) {
+    if (auto planned = plan(change)) return planned;
+  }
+  return std::nullopt;
+}
+
+/// Of each kind the first change that fits. The kinds are planned at the same time, because plans
+/// do not share anything.
 std::vector<PlannedChange> first_of_each(std::span<const Alternatives> kinds, const Planner& plan) {
-  std::vector<PlannedChange> changes;
+  std::vector<std::future<std::optional<PlannedChange>>> planned;
   for (const Alternatives& alternatives : kinds) {
-    for (const FlagChange& change : alternatives) {
-      if (auto planned = plan(change)) {
-        changes.push_back(std::move(*planned));
-        break;
-      }
-    }
+    planned.push_back(std::async(std::launch::async, [&alternatives, &plan] {
+      return first_that_fits(alternatives, plan);
+    }));
+  }
+  std::vector<PlannedChange> changes;
+  for (auto& change : planned) {
+    if (auto found = change.get()) changes.push_back(std::move(*found));
   }
   return changes;
 }
@@ -60,21 +72,10 @@ PlanContext with_unlimited_host(PlanContext context) {
   return context;
 }
 
-bool fits_device(TrainOptions options, const PlanContext& context) {
+std::optional<PlannedStep> step_with_unlimited_host(TrainOptions options,
+                                                    const PlanContext& context) {
   options.host_memory = kUnlimitedBytes;
-  return try_step(options, with_unlimited_host(context)).has_value();
-}
-
-/// The smallest host memory that works: a plan with a budget of one byte names it when it fails.
-std::optional<size_t> least_host_bytes(TrainOptions options, const PlanContext& context) {
-  options.host_memory = 1;
-  try {
-    plan_step_of(options, context);
-  } catch (const HomeTooSmall& refused) {
-    return refused.least_bytes();
-  } catch (const ConfigError&) {
-  }
-  return std::nullopt;
+  return try_step(options, with_unlimited_host(context));
 }
 
 /// The smallest device memory that works when host memory is unlimited.
@@ -86,8 +87,9 @@ std::optional<size_t> least_device_bytes(TrainOptions options, const PlanContext
 }
 
 /// More memory, as little more as works. Where the device's memory is host memory: less of it.
-Alternatives other_budgets(const TrainOptions& requested, const PlanContext& context) {
-  const auto least = least_device_bytes(requested, context);
+Alternatives other_budgets(const TrainOptions& requested, const PlanContext& context,
+                           const MemoryNeed& need) {
+  const auto least = need.least_device_bytes;
   if (!least) return {};
   const std::string device_text = fmt::format("--device-memory {}", flag_size(*least));
   TrainOptions options = requested;
@@ -99,7 +101,9 @@ Alternatives other_budgets(const TrainOptions& requested, const PlanContext& con
       *least <= requested.device_memory.value_or(context.machine.device_memory_bytes);
   if (!device_fits) options.device_memory = *least;
   if (!device_fits && context.is_here && *least > context.machine.device_memory_bytes) return {};
-  const auto host = least_host_bytes(options, with_unlimited_host(context));
+  const auto host = device_fits && need.least_host_bytes
+                        ? need.least_host_bytes
+                        : least_host_bytes(options, with_unlimited_host(context));
   if (!host) return {};
   const bool host_fits = *host <= requested.host_memory.value_or(context.machine.host_memory_bytes);
   if (!host_fits) options.host_memory = *host;
@@ -156,32 +160,80 @@ std::vector<Alternatives> more_device_memory(const TrainOptions& requested,
   return all;
 }
 
+/// An upper bound of what a change of memory or of the order of work can gain: then only the
+/// arithmetic without recomputation takes time.
+double most_gain(const PlannedStep& step) {
+  const Candidate& chosen = step.chosen();
+  double least_flops = chosen.flops;
+  for (const Candidate& c : step.prepared.candidates) {
+    if (c.flops > 0) least_flops = std::min(least_flops, c.flops);
+  }
+  return chosen.seconds / (chosen.bound.compute_s * (least_flops / chosen.flops));
+}
+
 }  // namespace
+
+// A plan with a budget of one byte names the smallest budget when it fails.
+std::optional<size_t> least_host_bytes(TrainOptions options, const PlanContext& context) {
+  options.host_memory = 1;
+  try {
+    plan_step_of(options, context);
+  } catch (const HomeTooSmall& refused) {
+    return refused.least_bytes();
+  } catch (const ConfigError&) {
+  }
+  return std::nullopt;
+}
 
 // ---- Trainings that do not fit
 
-std::vector<PlannedChange> changes_that_fit(const TrainOptions& options,
-                                            const PlanContext& context) {
+MemoryNeed need_of(const TrainOptions& options, const PlanContext& context,
+                   const PlanError& error) {
+  MemoryNeed need;
+  // The host that is the device needs its memory for both.
+  const auto* const too_small = dynamic_cast<const HomeTooSmall*>(&error);
+  if (too_small != nullptr && !context.total_memory_bytes) {
+    need.least_host_bytes = too_small->least_bytes();
+  }
+  need.with_unlimited_host = step_with_unlimited_host(options, context);
+  need.least_device_bytes = need.with_unlimited_host
+                                ? need.with_unlimited_host->prepared.smallest_device_bytes
+                                : least_device_bytes(options, context);
+  return need;
+}
+
+std::vector<PlannedChange> changes_that_fit(const TrainOptions& options, const PlanContext& context,
+                                            const MemoryNeed& need) {
   RunFlags flags{.options = options};
   if (!flags.options.attention) flags.options.attention = context.device.attention;
-  const Goal goal = fits_device(options, context) ? Goal::FitHost : Goal::FitDevice;
+  const auto& roomy = need.with_unlimited_host;
+  const Goal goal = roomy ? Goal::FitHost : Goal::FitDevice;
   std::vector<Alternatives> kinds =
       flag_changes(flags, goal, context.device.kind != DeviceKind::Host);
-  kinds.push_back(other_budgets(options, context));
+  kinds.push_back(other_budgets(options, context, need));
   std::vector<PlannedChange> changes = first_of_each(kinds, planner_of(context));
+  for (PlannedChange& c : changes) {
+    if (!roomy || c.tokens_per_second == 0) continue;
+    c.relative_time = roomy->tokens_per_second() / c.tokens_per_second;
+  }
   std::ranges::stable_sort(changes, std::ranges::greater{}, &PlannedChange::tokens_per_second);
   return changes;
 }
 
-std::string format_changes(std::span<const PlannedChange> changes) {
-  constexpr size_t kMostChanges = 3;
+std::string format_changes(std::span<const PlannedChange> changes, size_t most) {
   if (changes.empty()) return "no single change of flags makes it fit\n";
   std::string text = "the cheapest changes after which it fits:\n";
-  text += fmt::format("  {:>10} {:>11} {:>12} {:>12}  {}\n", "step s", "tokens/s", "device", "host",
-                      "change");
-  for (const PlannedChange& c : changes.first(std::min(changes.size(), kMostChanges))) {
-    text += fmt::format("  {:>10.4g} {:>11.5g} {:>12} {:>12}  {}\n", c.seconds, c.tokens_per_second,
-                        format_bytes(c.device_bytes), format_bytes(c.host_bytes), c.text);
+  text += fmt::format("  {:>10} {:>11} {:>7} {:>12} {:>12}  {}\n", "step s", "tokens/s", "time",
+                      "device", "host", "change");
+  for (const PlannedChange& c : changes.first(std::min(changes.size(), most))) {
+    const std::string time = c.relative_time > 0 ? fmt::format("{:.2f} x", c.relative_time) : "";
+    const std::string price = c.price.empty() ? "" : fmt::format(" ({})", c.price);
+    text += fmt::format("  {:>10.4g} {:>11.5g} {:>7} {:>12} {:>12}  {}{}\n", c.seconds,
+                        c.tokens_per_second, time, format_bytes(c.device_bytes),
+                        format_bytes(c.host_bytes), c.text, price);
+  }
+  if (changes.front().relative_time > 0) {
+    text += "  \"time\" compares the time for a token with this run on a machine with enough RAM\n";
   }
   return text;
 }
@@ -190,8 +242,9 @@ void plan_or_advise(const TrainOptions& options, TrainSetup& setup) {
   try {
     plan_run(options, setup);
   } catch (const PlanError& error) {
-    std::string text = fmt::format("{}\n{}", error.what(),
-                                   format_changes(changes_that_fit(options, context_of(setup))));
+    const PlanContext context = context_of(setup);
+    const auto changes = changes_that_fit(options, context, need_of(options, context, error));
+    std::string text = fmt::format("{}\n{}", error.what(), format_changes(changes));
     text.pop_back();  // a message ends without a newline
     throw PlanError(text);
   }
@@ -205,14 +258,20 @@ std::vector<PlannedChange> inference_changes_that_fit(const RunFlags& requested,
   std::vector<Alternatives> kinds =
       flag_changes(requested, Goal::FitInference, device.profile.kind != DeviceKind::Host);
   kinds.push_back(other_budgets(requested, device, plan));
-  return first_of_each(kinds, [&](const FlagChange& change) -> std::optional<PlannedChange> {
+  const Planner planner = [&](const FlagChange& change) -> std::optional<PlannedChange> {
     try {
       plan(change.flags, budgets_of(change.flags.options, device));
       return PlannedChange{.text = change.text, .price = change.price};
     } catch (const ConfigError&) {  // also a PlanError
       return std::nullopt;
     }
-  });
+  };
+  // One after the other: `plan` may not be called by several threads.
+  std::vector<PlannedChange> changes;
+  for (const Alternatives& alternatives : kinds) {
+    if (auto change = first_that_fits(alternatives, planner)) changes.push_back(std::move(*change));
+  }
+  return changes;
 }
 
 // ---- Trainings that could be faster
@@ -236,6 +295,22 @@ std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& co
   }
   if (best.ratio < kLeastGain) return std::nullopt;
   return best;
+}
+
+std::vector<Gain> gains(const TrainOptions& options, const PlanContext& context,
+                        const PlannedStep& planned) {
+  if (planned.chosen().seconds == 0 || most_gain(planned) < kLeastGain) return {};
+  std::vector<Alternatives> kinds =
+      flag_changes({.options = options}, Goal::FasterPlan, context.device.kind != DeviceKind::Host);
+  auto more = more_device_memory(options, context, planned.prepared.full_device_bytes);
+  if (!more.empty()) kinds.push_back(std::move(more.front()));
+  std::vector<Gain> found;
+  for (PlannedChange& change : first_of_each(kinds, planner_of(context))) {
+    const double ratio = change.tokens_per_second / planned.tokens_per_second();
+    if (ratio >= kLeastGain) found.push_back({std::move(change), ratio});
+  }
+  std::ranges::stable_sort(found, std::ranges::greater{}, &Gain::ratio);
+  return found;
 }
 
 std::string format_gain(const std::optional<Gain>& gain) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/errors.h"
 #include "scheduler/run/inference.h"
 #include "tools/flag_changes.h"
 #include "tools/plan_setup.h"
@@ -26,15 +27,32 @@ struct PlannedChange {
   double seconds = 0;                       ///< of a step; 0 for inference
   double tokens_per_second = 0;             ///< 0 for inference, and on a machine without rates
   size_t device_bytes = 0, host_bytes = 0;  ///< 0 for inference
+  /// The time for a token, divided by that of the unchanged run on a machine with enough host
+  /// memory; 0 if the unchanged run does not fit there, and for inference.
+  double relative_time = 0;
 };
+
+/// What a training that does not fit needs. All advice for it is planned from here.
+struct MemoryNeed {
+  std::optional<size_t> least_host_bytes;    ///< with this device, if the planner named it
+  std::optional<size_t> least_device_bytes;  ///< with unlimited host memory; nullopt: none works
+  /// The plan on this device with unlimited host memory; nullopt if the device is too small.
+  std::optional<PlannedStep> with_unlimited_host;
+};
+/// `error` is what plan_step_of(options, context) throws.
+MemoryNeed need_of(const TrainOptions& options, const PlanContext& context, const PlanError& error);
 
 /// For a training that does not fit. From each kind of change, takes the first change after which
 /// the training fits. Returns these changes sorted by predicted tokens per second, the fastest
-/// first. REQUIRES: plan_step_of(options, context) throws a PlanError.
-std::vector<PlannedChange> changes_that_fit(const TrainOptions& options,
-                                            const PlanContext& context);
-/// The first three changes as a table, or a sentence that says that there is none.
-std::string format_changes(std::span<const PlannedChange> changes);
+/// first.
+std::vector<PlannedChange> changes_that_fit(const TrainOptions& options, const PlanContext& context,
+                                            const MemoryNeed& need);
+/// The first changes as a table, or a sentence that says that there is none.
+std::string format_changes(std::span<const PlannedChange> changes, size_t most = 3);
+
+/// The smallest host memory that works with the device memory of the options; nullopt if no host
+/// memory works.
+std::optional<size_t> least_host_bytes(TrainOptions options, const PlanContext& context);
 
 /// As plan_run() of train_setup.h. If the run does not fit, the text of the PlanError also has the
 /// table of format_changes().
@@ -63,6 +81,10 @@ inline constexpr double kLeastGain = 1.03;
 /// nullopt if no change reaches kLeastGain, if the training does not fit, or if the rates of the
 /// machine are not known.
 std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& context);
+/// For a plan that fits, returns the changes that reach kLeastGain, the fastest first. `planned` is
+/// plan_step_of(options, context). Only plans changes if the bound leaves room for such a gain.
+std::vector<Gain> gains(const TrainOptions& options, const PlanContext& context,
+                        const PlannedStep& planned);
 /// "--device-memory 96MiB: 1.21 x the tokens/s, as predicted"
 std::string format_gain(const std::optional<Gain>& gain);
 

@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <vector>
 
-#include "chunk/index_format.h"
 #include "device/errors.h"
+#include "io/json_text.h"
 #include "scheduler/plan/simulate.h"
+#include "scheduler/plan/traffic.h"
 #include "tools/residency_intervals.h"
+#include "tools/step_names.h"
 
 namespace ebb {
 namespace {
@@ -36,16 +40,49 @@ std::string run_event(const std::string& run_id) {
       run_id);
 }
 
+using OpEvent = ChromeTrace::OpEvent;
+
+nlohmann::ordered_json details_of(OpIndex i, const Preparation& prepared, const StepNames& names,
+                                  MoveReason reason) {
+  const Op& op = prepared.plan.ops[i];
+  nlohmann::ordered_json json = {{"op", uint32_t{i}}};
+  if (op.kind == OpKind::Move) {
+    json["bytes"] = prepared.layout->used_bytes(op.chunk);
+    json["reason"] = name_of(reason);
+  }
+  if (op.kind == OpKind::Call || op.kind == OpKind::Norm) return json;
+  const std::string parameters = names.parameters_of(op.chunk);
+  if (!parameters.empty()) json["parameters"] = parameters;
+  return json;
+}
+
+std::vector<OpEvent> make_op_events(const Preparation& prepared) {
+  const StepNames names(prepared.plan, prepared.trace, *prepared.layout);
+  const std::vector<MoveReason> reasons = reasons_of_moves(prepared.plan);
+  std::vector<OpEvent> events(prepared.plan.ops.size());
+  for (OpIndex i{0}; i < events.size(); ++i) {
+    const Op& op = prepared.plan.ops[i];
+    if (takes_no_time(op)) continue;
+    events[i] = {.begin = fmt::format(R"({{"ph":"X","name":{},"cat":"{}","pid":0,"tid":{},)",
+                                      json_text(nlohmann::json(names.op_name(i))), name_of(op.kind),
+                                      static_cast<int>(op.stream)),
+                 .end = fmt::format(R"(,"args":{}}})",
+                                    json_text(details_of(i, prepared, names, reasons[i])))};
+  }
+  return events;
+}
+
 /// One step's events, times from `begin_s` on.
 class StepEvents {
  public:
   StepEvents(const Preparation& prepared, std::span<const OpTime> times, double begin_s,
-             uint64_t& num_flows)
+             uint64_t& num_flows, std::span<const OpEvent> op_events)
       : prepared_(prepared),
         plan_(prepared.plan),
         times_(times),
         begin_s_(begin_s),
-        num_flows_(num_flows) {}
+        num_flows_(num_flows),
+        op_events_(op_events) {}
 
   std::string text(uint64_t step, double step_s) {
     add(R"({{"ph":"X","name":"step {}","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f}}})", step,
@@ -68,12 +105,11 @@ class StepEvents {
   }
 
   void add_op(OpIndex i) {
-    const Op& op = plan_.ops[i];
-    const bool moves = op.kind == OpKind::Move;
-    add(R"({{"ph":"X","name":"{}","cat":"{}","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"op":{}{}}}}})",
-        op_name(op, prepared_.trace), name_of(op.kind), static_cast<int>(op.stream),
-        us(times_[i].start_s), (times_[i].end_s - times_[i].start_s) * 1e6, i,
-        moves ? fmt::format(R"(,"bytes":{})", prepared_.layout->used_bytes(op.chunk)) : "");
+    text_ += ",\n";
+    text_ += op_events_[i].begin;
+    fmt::format_to(std::back_inserter(text_), R"("ts":{:.3f},"dur":{:.3f})", us(times_[i].start_s),
+                   (times_[i].end_s - times_[i].start_s) * 1e6);
+    text_ += op_events_[i].end;
   }
 
   /// From each load to the first operation of the compute stream that waits for it.
@@ -120,25 +156,11 @@ class StepEvents {
   std::span<const OpTime> times_;
   double begin_s_;
   uint64_t& num_flows_;
+  std::span<const OpEvent> op_events_;
   std::string text_;
 };
 
 }  // namespace
-
-std::string op_name(const Op& op, const Trace& trace) {
-  switch (op.kind) {
-    case OpKind::Call: {
-      const Call& m = trace.calls[op.call];
-      return fmt::format("{} {}", m.name, name_of(m.phase));
-    }
-    case OpKind::Move:
-      return fmt::format("{} {} {}", name_of(op), name_of(op.chunk.space), op.chunk.index);
-    case OpKind::Norm:
-      return "norm";
-    default:
-      return fmt::format("{} {}", name_of(op.kind), op.chunk.index);
-  }
-}
 
 ChromeTrace::ChromeTrace(const std::string& path) : file_(path, "trace") {}
 
@@ -160,7 +182,8 @@ std::optional<std::string> ChromeTrace::begin(const std::string& run_id, bool ke
 
 void ChromeTrace::add_step(const Preparation& prepared, std::span<const OpTime> times,
                            uint64_t step, double step_s) {
-  file_.append(StepEvents(prepared, times, begin_s_, num_flows_).text(step, step_s));
+  if (op_events_.empty()) op_events_ = make_op_events(prepared);
+  file_.append(StepEvents(prepared, times, begin_s_, num_flows_, op_events_).text(step, step_s));
   begin_s_ += step_s;
 }
 

@@ -1,6 +1,7 @@
 // The timeline of a run as Chrome trace events (JSON; opens in Perfetto and in Chrome's tracing):
 // a thread for each stream, an arrow from each load to the first operation that waits for it, and
-// counters of the bytes resident on the device.
+// counters of the bytes resident on the device. An operation names its layer and its parameters; a
+// copy has its bytes and its reason, too.
 //
 // The format is "Trace Event Format": an array of objects, times in microseconds. Each step is
 // written as soon as it ends; readers accept an array without its end. The first event contains the
@@ -11,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "scheduler/run/trainer.h"
 #include "tools/append_file.h"
@@ -19,6 +21,11 @@ namespace ebb {
 
 class ChromeTrace {
  public:
+  /// The event of an operation, without its times, which stand between the two texts.
+  struct OpEvent {
+    std::string begin, end;
+  };
+
   /// Opens the file and leaves its content unchanged.
   explicit ChromeTrace(const std::string& path);
   ~ChromeTrace();
@@ -28,13 +35,14 @@ class ChromeTrace {
   /// Begins a new trace. An old trace is deleted; but if `keeps_old` is true, it is first renamed
   /// (set_aside.h), and its new name is returned.
   std::optional<std::string> begin(const std::string& run_id, bool keeps_old = false);
-  /// Adds the next step. REQUIRES: the trace has begun. The step begins at the end of the previous
-  /// step.
+  /// Adds the next step. REQUIRES: the trace has begun, and all steps have the same preparation.
+  /// The step begins at the end of the previous step.
   void add_step(const Preparation& prepared, std::span<const OpTime> times, uint64_t step,
                 double step_s);
 
  private:
   AppendFile file_;
+  std::vector<OpEvent> op_events_;  // [operation]
   bool has_begun_ = false;
   double begin_s_ = 0;
   uint64_t num_flows_ = 0;
@@ -42,8 +50,5 @@ class ChromeTrace {
 
 /// Whether a file is a trace of the run with this id.
 bool is_trace_of(const std::string& path, const std::string& run_id);
-
-/// "load weights 12", "linear", "update 3": the name of an operation of a plan.
-std::string op_name(const Op& op, const Trace& trace);
 
 }  // namespace ebb

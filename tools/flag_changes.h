@@ -28,9 +28,10 @@ enum class Goal : uint8_t {
   FitHost,       ///< a training that needs too much host memory
   FitDevice,     ///< a training that needs too much device memory
   FitInference,  ///< an evaluation or a generation that needs too much memory
-  Faster         ///< a training that fits
+  Faster,        ///< a training that fits
+  FasterPlan     ///< the same before it runs: what to try, for a user who decides about the run
 };
-inline constexpr int kNumGoals = 4;
+inline constexpr int kNumGoals = 5;
 
 /// The alternatives of each kind of change that can help with this goal, the smallest price first.
 /// Changes of the memory budgets are not among them: they depend on the plan (advice.h).

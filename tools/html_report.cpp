@@ -1,50 +1,87 @@
 #include "tools/html_report.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
-#include "device/errors.h"
 #include "io/json_text.h"
 #include "io/new_file.h"
 #include "scheduler/plan/timeline.h"
-#include "tools/chrome_trace.h"
+#include "scheduler/plan/traffic.h"
+#include "scheduler/plan/wait_causes.h"
 #include "tools/report_page.h"
 #include "tools/residency_intervals.h"
+#include "tools/step_names.h"
 
 namespace ebb {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The kind of a stall. Stalls of one kind are added up.
-std::string kind_of_cause(const Plan& plan, OpIndex cause) {
-  if (cause == kNone) return "kernels not submitted yet";
-  const Op& op = plan.ops[cause];
-  switch (op.kind) {
-    case OpKind::Move:
-      if (op.from == Tier::None) return "a free block";
-      return fmt::format("a load of {}", name_of(op.chunk.space));
-    case OpKind::Norm:
-      return "the norm";
-    case OpKind::Update:
-    case OpKind::Speculate:
-      return "an update";
-    default:
-      return fmt::format("{}", name_of(op.kind));
+Json causes_json() {
+  Json json = Json::array();
+  for (int i = 0; i < kNumWaitCauses; ++i) {
+    const auto cause = static_cast<WaitCause>(i);
+    json.push_back({name_of(cause), resource_of(cause)});
   }
+  return json;
+}
+
+/// [class, reason, loads, loaded bytes, stores, stored bytes]. State planes are always among them.
+Json traffic_json(const Traffic& traffic) {
+  Json json = Json::array();
+  const auto row = [&](TrafficClass traffic_class, std::string_view reason,
+                       const MovedBytes& moved) {
+    json.push_back({name_of(traffic_class), reason, moved.loads, moved.loaded_bytes, moved.stores,
+                    moved.stored_bytes});
+  };
+  for (int c = 0; c < kNumTrafficClasses; ++c) {
+    const auto traffic_class = static_cast<TrafficClass>(c);
+    for (int r = 0; r < kNumMoveReasons; ++r) {
+      const auto reason = static_cast<MoveReason>(r);
+      const MovedBytes moved = traffic.of(traffic_class, reason);
+      if (!moved.is_empty()) row(traffic_class, name_of(reason), moved);
+    }
+  }
+  if (traffic.of(TrafficClass::State).is_empty()) row(TrafficClass::State, "never copied", {});
+  return json;
+}
+
+/// [layer, bytes of each class]
+Json layers_json(const StepNames& names) {
+  Json json = Json::array();
+  for (const StepNames::LayerTraffic& layer : names.traffic_by_layer()) {
+    Json row = {layer.layer};
+    for (const MovedBytes& moved : layer.by_class) row.push_back(moved.bytes());
+    json.push_back(std::move(row));
+  }
+  return json;
+}
+
+/// [space][chunk] its layers and its parameters
+Json chunks_json(const StepNames& names, const Layout& layout) {
+  Json json = Json::array();
+  for (int s = 0; s < kNumSpaces; ++s) {
+    const auto space = static_cast<Space>(s);
+    Json chunks = Json::array();
+    for (uint32_t i = 0; i < layout.num_chunks(space); ++i) {
+      chunks.push_back({names.layers_of({space, i}), names.parameters_of({space, i})});
+    }
+    json.push_back(std::move(chunks));
+  }
+  return json;
 }
 
 class ViewJson {
  public:
-  ViewJson(const ReportView& view, const Preparation& prepared)
-      : view_(view), prepared_(prepared), plan_(prepared.plan) {}
+  ViewJson(const ReportView& view, const Preparation& prepared, const StepNames& names)
+      : view_(view), prepared_(prepared), plan_(prepared.plan), names_(names) {}
 
   Json json() const {
     const std::vector<Stay> all = stays(plan_, view_.times);
-    return {{"name", view_.name},         {"step_s", view_.step_s}, {"bound_s", view_.bound_s},
-            {"bound_by", view_.bound_by}, {"ops", ops()},           {"stays", stays_json(all)},
-            {"memory", memory(all)},      {"stalls", stalls()}};
+    Json json = {{"name", view_.name},         {"step_s", view_.step_s}, {"bound_s", view_.bound_s},
+                 {"bound_by", view_.bound_by}, {"ops", ops()},           {"stays", stays_json(all)},
+                 {"memory", memory(all)},      {"waits", waits()}};
+    if (view_.kernels_s) json["kernels_s"] = *view_.kernels_s;
+    return json;
   }
 
  private:
@@ -56,7 +93,7 @@ class ViewJson {
       const size_t bytes =
           op.kind == OpKind::Move ? prepared_.layout->used_bytes(op.chunk) : size_t{0};
       json.push_back({static_cast<int>(op.stream), view_.times[i].start_s, view_.times[i].end_s,
-                      op_name(op, prepared_.trace), bytes});
+                      names_.op_name(i), bytes});
     }
     return json;
   }
@@ -80,23 +117,44 @@ class ViewJson {
     return json;
   }
 
-  Json stalls() const {
+  std::string name_or(OpIndex op, std::string_view otherwise) const {
+    return op == kNone ? std::string(otherwise) : names_.op_name(op);
+  }
+
+  /// The operation that waited; for a drop or an allocation, the call that needs the block.
+  std::string waiting_name(OpIndex op) const {
+    const auto is_work = [this](OpIndex i) {
+      return plan_.ops[i].stream == StreamKind::Compute && !takes_no_time(plan_.ops[i]);
+    };
+    OpIndex work = op;
+    while (work < plan_.ops.size() && !is_work(work)) ++work;
+    return name_or(work < plan_.ops.size() ? work : op, "the end of the step");
+  }
+
+  /// The last one may be the wait for the end of the step.
+  Json waits() const {
     Json json = Json::array();
-    for (const Stall& stall : compute_stalls(plan_, view_.times)) {
-      json.push_back(
-          {{"start", stall.start_s},
-           {"seconds", stall.seconds},
-           {"cause", kind_of_cause(plan_, stall.cause)},
-           {"waited", op_name(plan_.ops[stall.op], prepared_.trace)},
-           {"by", stall.cause == kNone ? "the program"
-                                       : op_name(plan_.ops[stall.cause], prepared_.trace)}});
-    }
+    for_each_wait_share(plan_, view_.times, [&](const WaitShare& share) {
+      if (json.empty() || json.back()["start"] != share.start_s) {
+        json.push_back({{"start", share.start_s},
+                        {"seconds", 0.0},
+                        {"at_end", share.waiting == kNone},
+                        {"waited", waiting_name(share.waiting)},
+                        {"direct", name_or(share.direct, "the program")},
+                        {"shares", Json::array()}});
+      }
+      Json& wait = json.back();
+      wait["seconds"] = wait["seconds"].get<double>() + share.seconds;
+      wait["shares"].push_back(
+          {static_cast<int>(share.cause), share.seconds, name_or(share.by, "the program")});
+    });
     return json;
   }
 
   const ReportView& view_;
   const Preparation& prepared_;
   const Plan& plan_;
+  const StepNames& names_;
 };
 
 /// JSON inside a page must not contain the end tag of its element.
@@ -111,17 +169,26 @@ std::string as_script(const Json& json) {
 }  // namespace
 
 std::string html_report(const Report& report, const Preparation& prepared) {
+  const Plan& plan = prepared.plan;
+  const StepNames names(plan, prepared.trace, *prepared.layout);
   Json json = {{"title", report.title},
                {"facts", report.facts},
+               {"tokens_per_step", report.tokens_per_step},
                {"num_blocks", prepared.num_blocks},
                {"chunk_bytes", prepared.layout->chunk_bytes()},
-               {"loaded_bytes", prepared.plan.loaded_bytes},
-               {"stored_bytes", prepared.plan.stored_bytes}};
+               {"loaded_bytes", plan.loaded_bytes},
+               {"stored_bytes", plan.stored_bytes},
+               {"causes", causes_json()},
+               {"traffic", traffic_json(traffic_of(plan, *prepared.layout))},
+               {"layers", layers_json(names)},
+               {"chunks", chunks_json(names, *prepared.layout)}};
   json["tiles"] = Json::array();
-  for (const auto& [value, label] : report.tiles) json["tiles"].push_back({value, label});
+  for (const ReportTile& tile : report.tiles) {
+    json["tiles"].push_back({tile.label, tile.value, tile.unit});
+  }
   json["views"] = Json::array();
   for (const ReportView& view : report.views) {
-    json["views"].push_back(ViewJson(view, prepared).json());
+    json["views"].push_back(ViewJson(view, prepared, names).json());
   }
   constexpr std::string_view kPlace = "@REPORT_DATA@";
   const std::string_view page = kReportPage;

@@ -22,6 +22,9 @@ namespace fs = std::filesystem;
 constexpr std::string_view kNameCharacters =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
 
+/// The folder of a model in the cache is named by it and the id.
+const std::string kModelPrefix = "models--";
+
 std::string variable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr ? "" : value;
@@ -111,7 +114,23 @@ bool is_hub_id(const std::string& name) {
 fs::path cached_model(const std::string& id) {
   std::string name = id;
   for (size_t at = 0; (at = name.find('/', at)) != std::string::npos;) name.replace(at, 1, "--");
-  return hub_cache() / ("models--" + name);
+  return hub_cache() / (kModelPrefix + name);
+}
+
+std::vector<std::string> cached_ids() {
+  std::vector<std::string> ids;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(hub_cache(), error)) {
+    const std::string folder = entry.path().filename().string();
+    if (!folder.starts_with(kModelPrefix)) continue;
+    const std::string name = folder.substr(kModelPrefix.size());
+    const size_t at = name.find("--");
+    ids.push_back(at == std::string::npos
+                      ? name
+                      : fmt::format("{}/{}", name.substr(0, at), name.substr(at + 2)));
+  }
+  std::ranges::sort(ids);
+  return ids;
 }
 
 std::optional<std::string> find_snapshot(const std::string& name, const fs::path& model) {

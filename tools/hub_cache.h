@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace ebb {
 
@@ -17,6 +18,9 @@ bool is_hub_id(const std::string& name);
 /// the first variable that is set: HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and
 /// HOME. In their values, a leading ~ and $NAME or ${NAME} are expanded.
 std::filesystem::path cached_model(const std::string& id);
+
+/// The sorted ids of the models in the cache; empty if there is no cache.
+std::vector<std::string> cached_ids();
 
 /// Returns the folder of the snapshot of the branch "main" of a cached model; without a branch, the
 /// only snapshot. nullopt if there is no snapshot. `name` is the value of --model, for messages.

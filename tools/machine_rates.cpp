@@ -16,21 +16,28 @@ namespace {
 
 /// Version of the measurement and of the meaning of its numbers. Files of older versions are
 /// measured again.
-constexpr int kVersion = 5;
+constexpr int kVersion = 6;
 
-constexpr RateField rate(const char* name, double Machine::*member, bool may_be_0 = false) {
-  return {name, member, may_be_0, kLeastRate, kMostRate};
+constexpr RateField rate(const char* name, double Machine::*member) {
+  return {.name = name, .member = member, .least = kLeastRate, .most = kMostRate};
+}
+constexpr RateField optional(RateField field) {
+  field.may_be_0 = field.may_be_missing = true;
+  return field;
 }
 
-constexpr RateField kFields[] = {rate("flops_per_s", &Machine::flops_per_s),
-                                 rate("attention_flops_per_s", &Machine::attention_flops_per_s),
-                                 {"kernel_s", &Machine::kernel_s, true, 0, 1e3},
-                                 rate("vector_flops_per_s", &Machine::vector_flops_per_s),
-                                 rate("device_bytes_per_s", &Machine::device_bytes_per_s),
-                                 rate("load_bytes_per_s", &Machine::load_bytes_per_s),
-                                 rate("store_bytes_per_s", &Machine::store_bytes_per_s),
-                                 rate("update_bytes_per_s", &Machine::update_bytes_per_s),
-                                 rate("copy_bytes_per_s", &Machine::copy_bytes_per_s, true)};
+constexpr RateField kFields[] = {
+    rate("flops_per_s", &Machine::flops_per_s),
+    optional(rate("narrow_flops_per_s", &Machine::narrow_flops_per_s)),
+    rate("attention_flops_per_s", &Machine::attention_flops_per_s),
+    optional(rate("attention_backward_flops_per_s", &Machine::attention_backward_flops_per_s)),
+    rate("vector_flops_per_s", &Machine::vector_flops_per_s),
+    {.name = "kernel_s", .member = &Machine::kernel_s, .may_be_0 = true, .least = 0, .most = 1e3},
+    rate("device_bytes_per_s", &Machine::device_bytes_per_s),
+    rate("load_bytes_per_s", &Machine::load_bytes_per_s),
+    rate("store_bytes_per_s", &Machine::store_bytes_per_s),
+    rate("update_bytes_per_s", &Machine::update_bytes_per_s),
+    optional(rate("copy_bytes_per_s", &Machine::copy_bytes_per_s))};
 
 /// The rates of an emulated link and of emulated compute replace the measured ones.
 Machine as_emulated(Machine machine, const DeviceOptions& options) {
@@ -39,6 +46,7 @@ Machine as_emulated(Machine machine, const DeviceOptions& options) {
   if (options.emulate_compute) {
     machine.flops_per_s = options.emulate_compute->flops_per_s;
     machine.device_bytes_per_s = options.emulate_compute->bytes_per_s;
+    machine.narrow_flops_per_s = machine.attention_backward_flops_per_s = 0;
     machine.attention_flops_per_s = machine.vector_flops_per_s = machine.kernel_s = 0;
     machine.emulate_compute = true;
   }
@@ -83,15 +91,16 @@ std::string MachineRates::source() const {
   return fmt::format("measured in {:.1f} s{}", measured_s, kept);
 }
 
-std::string to_json(const RatesKey& key, const Machine& machine) {
+std::string to_json(const RatesKey& key, const MeasuredRates& rates) {
   nlohmann::ordered_json json;
   json["of"] = key.text();
-  for (const RateField& field : kFields) json[field.name] = machine.*field.member;
-  json["shared_cores"] = machine.shared_cores;
+  for (const RateField& field : kFields) json[field.name] = rates.machine.*field.member;
+  json["shared_cores"] = rates.machine.shared_cores;
+  json["other_load"] = rates.other_load;
   return json_text(json, 2) + "\n";
 }
 
-std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& key) {
+std::optional<MeasuredRates> rates_from_json(const std::string& text, const RatesKey& key) {
   const auto json = parse_json_or_discard(text);
   if (!json.is_object() || !json.contains("of") || json["of"] != key.text()) return std::nullopt;
   Machine machine;
@@ -104,7 +113,9 @@ std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& 
   const auto shared = json.find("shared_cores");
   if (shared == json.end() || !shared->is_boolean()) return std::nullopt;
   machine.shared_cores = shared->get<bool>();
-  return machine;
+  const auto load = json.find("other_load");
+  if (load == json.end() || !load->is_number()) return std::nullopt;
+  return MeasuredRates{.machine = machine, .other_load = load->get<double>()};
 }
 
 std::filesystem::path cache_folder() {
@@ -116,22 +127,28 @@ std::filesystem::path cache_folder() {
 }
 
 MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DType gradient_type,
-                           const std::filesystem::path& folder) {
+                           const std::filesystem::path& folder, Kept kept) {
   const RatesKey key = rates_key(options, weight_type, gradient_type);
   MachineRates rates;
+  const auto use = [&](const MeasuredRates& measured) {
+    rates.machine = as_emulated(measured.machine, options);
+    rates.other_load = measured.other_load;
+  };
   if (!folder.empty()) {
     rates.file = kept_file(folder, "machine", key.text());
-    if (const auto kept = rates_from_json(read_kept(rates.file), key)) {
-      rates.machine = as_emulated(*kept, options);
+    const auto found = kept == Kept::Use ? rates_from_json(read_kept(rates.file), key)
+                                         : std::optional<MeasuredRates>();
+    if (found) {
+      use(*found);
       return rates;
     }
   }
   const auto start = std::chrono::steady_clock::now();
-  const Machine measured = measure_machine(options, weight_type, gradient_type);
+  const MeasuredRates measured = measure_machine(options, weight_type, gradient_type);
   rates.measured_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!folder.empty() && !write_kept(rates.file, to_json(key, measured))) rates.file.clear();
-  rates.machine = as_emulated(measured, options);
+  use(measured);
   return rates;
 }
 

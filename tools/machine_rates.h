@@ -6,6 +6,7 @@
 // the file is replaced. If no file can be written, every run measures.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -21,7 +22,8 @@ namespace ebb {
 struct RateField {
   const char* name;
   double Machine::*member;
-  bool may_be_0 = false;  ///< 0: there is no such limit, or it is unknown
+  bool may_be_0 = false;        ///< 0: there is no such limit, or it is unknown
+  bool may_be_missing = false;  ///< in a machine file; counts as 0
   double least = 0, most = 0;
 
   /// Is the value in the range in which a plan can compute with it? False for NaN.
@@ -44,8 +46,15 @@ struct RatesKey {
 };
 RatesKey rates_key(const DeviceOptions& options, DType weight_type, DType gradient_type);
 
+/// Rates, and how much other processes disturbed their measurement.
+struct MeasuredRates {
+  Machine machine = {};
+  double other_load = 0;  ///< share of the cores that other processes used
+};
+
 struct MachineRates {
   Machine machine;
+  double other_load = 0;            ///< as in MeasuredRates
   double measured_s = 0;            ///< duration of the measurement; 0: rates from `file`
   std::filesystem::path file = {};  ///< the file read or written; empty: none
 
@@ -55,11 +64,15 @@ struct MachineRates {
 
 /// Measures with a device of these options, but without emulated link, budget and emulated compute.
 /// machine_rates() replaces the measured rates by the emulated rates.
-Machine measure_machine(const DeviceOptions& options, DType weight_type, DType gradient_type);
+MeasuredRates measure_machine(const DeviceOptions& options, DType weight_type, DType gradient_type);
 
+enum class Kept : uint8_t {
+  Use,     ///< the rates of an earlier measurement
+  Replace  ///< measure again
+};
 /// Reads the rates from the file in `folder`, or measures them and writes the file.
 MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DType gradient_type,
-                           const std::filesystem::path& folder);
+                           const std::filesystem::path& folder, Kept kept = Kept::Use);
 
 /// The user's cache folder for Ebb; empty if the environment names none.
 std::filesystem::path cache_folder();
@@ -70,7 +83,7 @@ std::filesystem::path cache_folder();
 double rate_of_arithmetic(double flops, double seconds, double bytes, double bytes_per_s);
 
 /// Converts to and from the content of a file. nullopt if the text has another key.
-std::string to_json(const RatesKey& key, const Machine& machine);
-std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& key);
+std::string to_json(const RatesKey& key, const MeasuredRates& rates);
+std::optional<MeasuredRates> rates_from_json(const std::string& text, const RatesKey& key);
 
 }  // namespace ebb

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "cpu_adam/adamw.h"
@@ -14,6 +15,7 @@
 #include "device/planes.h"
 #include "device/sim/sim_device.h"
 #include "system/cores.h"
+#include "system/other_load.h"
 #include "system/thread_team.h"
 #include "tools/machine_rates.h"
 
@@ -67,11 +69,14 @@ class Measurement {
 
   Machine run() {
     Machine machine;
-    const Rate products = matrix_products(), attention = run_attention(), vectors = run_vectors();
+    const Rate products = matrix_products(), vectors = run_vectors();
+    const auto [attention, attention_backward] = run_attention();
     const Rate sum = run_add();
     machine.device_bytes_per_s = sum.cost.bytes / sum.seconds;
     machine.flops_per_s = flops_rate(products, machine.device_bytes_per_s);
     machine.attention_flops_per_s = flops_rate(attention, machine.device_bytes_per_s);
+    machine.attention_backward_flops_per_s =
+        flops_rate(attention_backward, machine.device_bytes_per_s);
     machine.vector_flops_per_s = flops_rate(vectors, machine.device_bytes_per_s);
     machine.kernel_s = small_kernel_seconds();
     machine.load_bytes_per_s = copy_rate(CopyKind::Load);
@@ -182,17 +187,21 @@ class Measurement {
     }
   }
 
-  Rate run_attention() {
+  /// Forward and backward.
+  std::pair<Rate, Rate> run_attention() {
     constexpr int64_t kBatch = 4, kLength = 512, kHeads = 12, kChannels = 768;
     const Tensor qkv = tensor(weight_type_, {kBatch, kLength, 3 * kChannels});
     const Tensor dqkv = tensor(weight_type_, {kBatch, kLength, 3 * kChannels});
     const Tensor out = tensor(weight_type_, {kBatch, kLength, kChannels});
     const Tensor sums = tensor(DType::F32, {kBatch, kHeads, kLength});
     const AttentionShape shape{.num_heads = kHeads};
-    return rate_of([=](Kernels& kernels, Stream& stream) {
+    const Rate forward = rate_of([=](Kernels& kernels, Stream& stream) {
       kernels.submit(stream, AttentionForward{out, sums, qkv, shape});
+    });
+    const Rate backward = rate_of([=](Kernels& kernels, Stream& stream) {
       kernels.submit(stream, AttentionBackward{dqkv, out, qkv, out, sums, shape});
     });
+    return {forward, backward};
   }
 
   Rate run_vectors() {
@@ -316,7 +325,8 @@ double rate_of_arithmetic(double flops, double seconds, double bytes, double byt
   return flops / std::max(seconds - bytes / bytes_per_s, seconds / 2);
 }
 
-Machine measure_machine(const DeviceOptions& options, DType weight_type, DType gradient_type) {
+MeasuredRates measure_machine(const DeviceOptions& options, DType weight_type,
+                              DType gradient_type) {
   DeviceOptions unbounded = options;
   unbounded.emulate_compute.reset();
   unbounded.memory_bytes = SIZE_MAX;
@@ -324,7 +334,10 @@ Machine measure_machine(const DeviceOptions& options, DType weight_type, DType g
   unbounded.profile.num_threads = std::min(options.profile.num_threads, num_usable_cores());
   unbounded.profile.pinned_bytes = SIZE_MAX;  // this limit belongs to the run, not to the machine
   unbounded.load_bytes_per_s = unbounded.store_bytes_per_s = 0;
-  return Measurement(unbounded, weight_type, gradient_type).run();
+  Measurement measurement(unbounded, weight_type, gradient_type);
+  const OtherLoad others;
+  const Machine machine = measurement.run();
+  return {.machine = machine, .other_load = others.share()};
 }
 
 }  // namespace ebb

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "device/errors.h"
 #include "io/foreign_content.h"
@@ -13,9 +15,29 @@
 #include "model_zoo/presets.h"
 #include "tools/cli.h"
 #include "tools/hub_cache.h"
+#include "tools/nearest_name.h"
 
 namespace ebb {
 namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.emplace_back(preset.name);
+  return names;
+}
+
+/// A suggestion for the value of --model, which names no model.
+std::string meant_by(const std::string& name) {
+  const std::vector<std::string> cached = cached_ids();
+  const std::string model = nearest_name(name, cached);
+  if (!model.empty()) return fmt::format("did you mean {}? ", model);
+  const std::string preset = nearest_name(name, preset_names());
+  return preset.empty() ? "" : fmt::format("did you mean --preset {}? ", preset);
+}
+
+}  // namespace
 
 std::string find_model_folder(const std::string& name) {
   std::error_code error;
@@ -38,11 +60,18 @@ std::string find_model_folder(const std::string& name) {
   if (const auto snapshot = find_snapshot(name, model)) return *snapshot;
   throw ConfigError(fmt::format(
       "--model '{}': there is no such folder, and no snapshot of a model of this name in '{}'; "
-      "download it with `hf download {}`",
-      name, model.string(), name));
+      "{}download it with `hf download {}`",
+      name, model.string(), meant_by(name), name));
 }
 
 ModelSource preset_source(const std::string& name) {
+  const std::vector<std::string> names = preset_names();
+  if (std::ranges::find(names, name) == names.end()) {
+    const std::string meant = nearest_name(name, names);
+    throw ConfigError(fmt::format("--preset '{}': there is no such preset; {}there are {}", name,
+                                  meant.empty() ? "" : fmt::format("did you mean {}? ", meant),
+                                  fmt::join(names, ", ")));
+  }
   return {.name = name, .folder = {}, .config = find_preset(name).config};
 }
 

@@ -23,6 +23,32 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// In lower case, with '-' for '_' and spaces.
+std::string normalised(std::string_view name) {
+  std::string result(name);
+  for (char& c : result) {
+    if (c == '_' || c == ' ') c = '-';
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+/// Can `whole` be made from `part` by insertions alone?
+bool is_subsequence(std::string_view part, std::string_view whole) {
+  size_t found = 0;
+  for (const char c : whole) {
+    if (found < part.size() && part[found] == c) ++found;
+  }
+  return found == part.size();
+}
+
+/// The only one of `names` that `matches`; empty if there is none, or more than one.
+template <class Matches>
+std::string only_one(std::span<const std::string> names, const Matches& matches) {
+  const auto first = std::ranges::find_if(names, matches);
+  return std::ranges::count_if(names, matches) == 1 ? *first : "";
+}
+
 // Names of other programs that are not similar to Ebb's.
 constexpr std::string_view kNamesElsewhere[][2] = {
     {"learning-rate", "lr"},
@@ -37,24 +63,26 @@ constexpr std::string_view kNamesElsewhere[][2] = {
 }  // namespace
 
 std::string nearest_name(std::string_view name, std::span<const std::string> names) {
-  std::string meant(name);
-  std::ranges::replace(meant, '_', '-');
+  const std::string meant = normalised(name);
   for (const auto& [elsewhere, here] : kNamesElsewhere) {
     if (meant == elsewhere && std::ranges::count(names, here) > 0) return std::string(here);
   }
   size_t least = 1 + meant.size() / 5;  // one error, and one more for every five letters
   std::string nearest;
   for (const std::string& other : names) {
-    const size_t d = distance(meant, other);
+    const size_t d = distance(meant, normalised(other));
     if (d > least || (d == least && !nearest.empty())) continue;
     least = d;
     nearest = other;
   }
-  if (!nearest.empty() || meant.size() < 3) return nearest;
-  const auto contains = [&](const std::string& other) { return other.find(meant) != other.npos; };
-  const auto first = std::ranges::find_if(names, contains);
-  if (std::ranges::count_if(names, contains) == 1) return *first;
-  return "";
+  constexpr size_t kShortest = 3, kShortestParts = 5;
+  if (!nearest.empty() || meant.size() < kShortest) return nearest;
+  const std::string longer = only_one(names, [&](const std::string& other) {
+    return normalised(other).find(meant) != std::string::npos;
+  });
+  if (!longer.empty() || meant.size() < kShortestParts) return longer;
+  return only_one(
+      names, [&](const std::string& other) { return is_subsequence(meant, normalised(other)); });
 }
 
 }  // namespace ebb

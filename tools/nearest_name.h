@@ -7,8 +7,9 @@
 
 namespace ebb {
 
-/// Returns the one of `names` that needs the fewest insertions, removals and replacements; '_'
-/// counts as '-'. If none is near, returns the only one that contains `name`, or else "".
+/// Returns the one of `names` that needs the fewest insertions, removals and replacements. Spaces
+/// and '_' count as '-', and capital letters as small ones. If none is near, returns the only one
+/// that contains `name`, or else the only one that insertions make from it, or else "".
 std::string nearest_name(std::string_view name, std::span<const std::string> names);
 
 }  // namespace ebb

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <functional>
+#include <future>
 
 #include "device/errors.h"
 #include "io/new_file.h"
@@ -18,34 +20,45 @@ namespace ebb {
 namespace {
 
 Report report_of(const PlanContext& context, const PlannedStep& step) {
-  const Candidate& c = step.chosen();
   const Preparation& p = step.prepared;
   return {.title = fmt::format("{} planned for {}", step.model_name, context.machine.device),
           .facts = plan_lines(context, step),
-          .tiles = {{fmt::format("{:.4g} s", c.seconds), "predicted step"},
-                    {fmt::format("{:.1f} %", 100 * c.bound.seconds / c.seconds), "of the bound"},
-                    {fmt::format("{:.0f}", step.tokens_per_second()), "tokens a second"},
-                    {format_bytes(p.plan.loaded_bytes), "loaded"},
-                    {format_bytes(p.plan.stored_bytes), "stored"},
-                    {format_bytes(p.ledger.total(Tier::Device)), "on the device"},
-                    {format_bytes(p.ledger.total(Tier::Host)), "in host memory"}},
+          .tokens_per_step = step.shape.num_tokens(),
+          .tiles = {{"on the device", static_cast<double>(p.ledger.total(Tier::Device)), "bytes"},
+                    {"in host memory", static_cast<double>(p.ledger.total(Tier::Host)), "bytes"}},
           .views = {simulated_view(p, context.machine.rates)}};
 }
 
-/// Prints the plan, or why it does not fit and the changes after which it fits.
+void print_fit(const PlanRequest& request, const PlanContext& context, const PlannedStep& step) {
+  const std::vector<Gain> faster = gains(request.options, context, step);
+  fmt::print("{}",
+             request.json ? plan_json(context, step, faster) : format_plan(context, step, faster));
+  if (!request.html.empty()) {
+    write_report(request.html, report_of(context, step), step.prepared);
+  }
+}
+
+void print_misfit(const PlanRequest& request, const PlanContext& context, const PlanError& error) {
+  const MemoryNeed need = need_of(request.options, context, error);
+  // The changes are planned beside the memory sizes.
+  auto changes = std::async(std::launch::async, changes_that_fit, std::cref(request.options),
+                            std::cref(context), std::cref(need));
+  const MemoryAnswers memory = memory_that_fits(request.options, context, need);
+  Misfit misfit{.why = with_flags(error.what()), .memory = memory, .changes = changes.get()};
+  // A host that is the device shares its memory, so it has no speed with more of one kind.
+  if (need.with_unlimited_host && !context.total_memory_bytes) {
+    misfit.with_unlimited_host = speed_of(*need.with_unlimited_host, context.machine);
+  }
+  fmt::print("{}", request.json ? misfit_json(misfit) : format_misfit(misfit));
+}
+
+/// Prints the plan and what would make it faster, or why it does not fit and what to do.
 int print_plan(const PlanRequest& request, const PlanContext& context) {
   try {
-    const PlannedStep step = plan_step_of(request.options, context);
-    fmt::print("{}", request.json ? plan_json(context, step) : format_plan(context, step));
-    if (!request.html.empty()) {
-      write_report(request.html, report_of(context, step), step.prepared);
-    }
+    print_fit(request, context, plan_step_of(request.options, context));
     return 0;
   } catch (const PlanError& error) {
-    const std::vector<PlannedChange> changes = changes_that_fit(request.options, context);
-    const std::string why = with_flags(error.what());
-    fmt::print("{}",
-               request.json ? misfit_json(why, changes) : format_misfit(why, changes));
+    print_misfit(request, context, error);
     return kExitDoesNotFit;
   }
 }

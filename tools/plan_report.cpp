@@ -15,17 +15,29 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// "720 TFLOP/s"
-std::string flops_text(double flops_per_s) {
-  return flops_per_s >= 1e13 ? fmt::format("{:.4g} TFLOP/s", flops_per_s / 1e12)
-                             : fmt::format("{:.4g} GFLOP/s", flops_per_s / 1e9);
+/// "3.2", or "3.2 to 4" where the ends differ.
+std::string ends_text(double pessimistic, double optimistic, int digits = 3) {
+  const auto text = [digits](double value) {
+    return value < 1000 ? fmt::format("{:.{}g}", value, digits) : fmt::format("{:.0f}", value);
+  };
+  const std::string first = text(pessimistic), second = text(optimistic);
+  return first == second ? first : first + " to " + second;
 }
 
-std::string compute_line(const Machine& m) {
-  if (m.emulate_compute) return flops_text(m.flops_per_s) + " emulated";
-  return fmt::format("{} in matrix products, {} in attention, {:.3g} GB/s memory",
-                     flops_text(m.flops_per_s), flops_text(m.attention_flops_per_s),
-                     m.device_bytes_per_s / 1e9);
+/// "720 TFLOP/s", "150 to 170 TFLOP/s"
+std::string flops_text(double pessimistic, double optimistic) {
+  const bool tera = pessimistic >= 1e13;
+  const double unit = tera ? 1e12 : 1e9;
+  return fmt::format("{} {}FLOP/s", ends_text(pessimistic / unit, optimistic / unit, 4),
+                     tera ? 'T' : 'G');
+}
+
+std::string compute_line(const Machine& m, const Machine& optimistic) {
+  if (m.emulate_compute) return flops_text(m.flops_per_s, optimistic.flops_per_s) + " emulated";
+  return fmt::format("{} in matrix products, {} in attention, {} GB/s memory",
+                     flops_text(m.flops_per_s, optimistic.flops_per_s),
+                     flops_text(m.attention_flops_per_s, optimistic.attention_flops_per_s),
+                     ends_text(m.device_bytes_per_s / 1e9, optimistic.device_bytes_per_s / 1e9));
 }
 
 /// "none", "layer"; "layer of 7" for the first seven layers; "layer of 7, spread".
@@ -47,13 +59,27 @@ std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers)
                      format_bytes(c.device_bytes));
 }
 
-std::string seconds_text(const PlannedStep& step) {
+/// " (at best 3.2)"; empty for a machine whose rates have one value.
+std::string at_best(const std::string& value, const PlannedMachine& machine) {
+  return machine.optimistic ? fmt::format(" (at best {})", value) : "";
+}
+
+/// "957.1 tokens/s (at best 1400)"
+std::string speed_text(const Speed& speed) {
+  const std::string best = speed.optimistic == speed.pessimistic
+                               ? ""
+                               : fmt::format(" (at best {:.5g})", speed.optimistic);
+  return fmt::format("{:.5g} tokens/s{}", speed.pessimistic, best);
+}
+
+/// The pessimistic times, which the plan is chosen for, with the optimistic ones in brackets.
+std::string seconds_text(const PlannedStep& step, const PlannedMachine& machine) {
   const Candidate& c = step.chosen();
   return fmt::format(
-      "{:.4g} s predicted, bound {:.4g} s by {} (share {:.1f} %); {:.5g} tokens/s, "
-      "{:.4g} TFLOP/s",
-      c.seconds, c.bound.seconds, c.bound.bound_by, 100 * c.bound.seconds / c.seconds,
-      step.tokens_per_second(), step.flops / c.seconds / 1e12);
+      "{:.4g} s predicted{}, bound {:.4g} s by {} (share {:.1f} %); {}, {:.4g} TFLOP/s", c.seconds,
+      at_best(fmt::format("{:.4g} s", optimistic_seconds(step, machine)), machine), c.bound.seconds,
+      c.bound.bound_by, 100 * c.bound.seconds / c.seconds, speed_text(speed_of(step, machine)),
+      step.flops / c.seconds / 1e12);
 }
 
 std::string fits_text(const PlannedStep& step) {
@@ -105,6 +131,17 @@ Json to_json(const Candidate& c, uint32_t num_layers) {
   return json;
 }
 
+Json to_json(const PlannedChange& c) {
+  Json json = {{"change", c.text},
+               {"predicted_seconds", c.seconds},
+               {"tokens_per_second", c.tokens_per_second},
+               {"device_bytes", c.device_bytes},
+               {"host_bytes", c.host_bytes}};
+  if (!c.price.empty()) json["price"] = c.price;
+  if (c.relative_time > 0) json["relative_time"] = c.relative_time;
+  return json;
+}
+
 Json to_json(const Ledger& ledger) {
   Json classes = Json::array();
   for (const LedgerEntry& e : ledger.entries()) {
@@ -115,12 +152,23 @@ Json to_json(const Ledger& ledger) {
 
 }  // namespace
 
-std::string machine_line(const Machine& m) {
-  return fmt::format(
-      "{}; GB/s: {:.3g} up, {:.3g} down, {:.3g} update{}", compute_line(m),
-      m.load_bytes_per_s / 1e9, m.store_bytes_per_s / 1e9, m.update_bytes_per_s / 1e9,
-      m.copy_bytes_per_s > 0 ? fmt::format(", {:.3g} if all cores copied", m.copy_bytes_per_s / 1e9)
-                             : "");
+Speed speed_of(const PlannedStep& step, const PlannedMachine& machine) {
+  const auto tokens = static_cast<double>(step.shape.num_tokens());
+  return {.pessimistic = step.tokens_per_second(),
+          .optimistic = tokens / optimistic_seconds(step, machine)};
+}
+
+std::string machine_line(const Machine& m, const std::optional<Machine>& optimistic) {
+  const Machine& best = optimistic ? *optimistic : m;
+  const auto gigabytes = [&](double Machine::*rate) {
+    return ends_text(m.*rate / 1e9, best.*rate / 1e9);
+  };
+  return fmt::format("{}; GB/s: {} up, {} down, {} update{}", compute_line(m, best),
+                     gigabytes(&Machine::load_bytes_per_s), gigabytes(&Machine::store_bytes_per_s),
+                     gigabytes(&Machine::update_bytes_per_s),
+                     m.copy_bytes_per_s > 0
+                         ? fmt::format(", {:.3g} if all cores copied", m.copy_bytes_per_s / 1e9)
+                         : "");
 }
 
 std::string candidate_table(const Preparation& p) {
@@ -143,7 +191,7 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
   line("model", fmt::format("{}: {} parameters, {}", step.model_name,
                             format_count(step.num_parameters), name_of(p.layout->weight_type())));
   line("machine", fmt::format("{} ({}): {}", context.machine.name, context.machine.device,
-                              machine_line(context.machine.rates)));
+                              machine_line(context.machine.rates, context.machine.optimistic)));
   line("step", fmt::format("{} micro-batches x {} sequences x {} tokens = {} tokens", s.num_batches,
                            s.batch_size, s.length, s.num_tokens()));
   line("fits", fits_text(step));
@@ -152,7 +200,12 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
                    "chunks that are updated on the device",
                    home_is_short(step) ? ", with more host memory," : "",
                    format_bytes(p.smallest_device_bytes), format_bytes(p.full_device_bytes)));
-  line("time", seconds_text(step));
+  line("time", seconds_text(step, context.machine));
+  if (context.machine.optimistic) {
+    line("",
+         "\"at best\" is the time of this plan with the optimistic value of each rate; the plan "
+         "is chosen for the pessimistic values");
+  }
   line("traffic",
        fmt::format("a step loads {} and stores {}, in {} chunks of {} and {} blocks",
                    format_bytes(p.plan.loaded_bytes), format_bytes(p.plan.stored_bytes),
@@ -162,33 +215,53 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
   return lines;
 }
 
-std::string format_plan(const PlanContext& context, const PlannedStep& step) {
+std::string format_plan(const PlanContext& context, const PlannedStep& step,
+                        std::span<const Gain> gains) {
   const Preparation& p = step.prepared;
-  return fmt::format("{}\n", fmt::join(plan_lines(context, step), "\n")) + candidate_table(p) +
-         p.ledger.table();
+  std::string text = fmt::format("{}\n", fmt::join(plan_lines(context, step), "\n"));
+  std::string_view title = "faster";
+  for (const Gain& gain : gains) {
+    text += fmt::format("{:<8}{}\n", title, format_gain(gain));
+    title = "";
+    if (gain.change.text.starts_with("--gradient-accumulation")) {
+      text += fmt::format("{:<8}(--sweep step-tokens shows steps with still more tokens)\n", "");
+    }
+  }
+  return text + candidate_table(p) + p.ledger.table();
 }
 
-std::string plan_json(const PlanContext& context, const PlannedStep& step) {
+std::string plan_json(const PlanContext& context, const PlannedStep& step,
+                      std::span<const Gain> gains) {
   const Preparation& p = step.prepared;
   const Candidate& c = step.chosen();
-  Json json = {{"fits", true},
-               {"model", step.model_name},
-               {"parameters", step.num_parameters},
-               {"machine", context.machine.name},
-               {"tokens_per_step", step.shape.num_tokens()},
-               {"predicted_seconds", c.seconds},
-               {"bound_seconds", c.bound.seconds},
-               {"bound_by", c.bound.bound_by},
-               {"bound_share", c.bound.seconds / c.seconds},
-               {"tokens_per_second", step.tokens_per_second()},
-               {"tflops", step.flops / c.seconds / 1e12},
-               {"loaded_bytes", p.plan.loaded_bytes},
-               {"stored_bytes", p.plan.stored_bytes},
-               {"device_bytes", p.ledger.total(Tier::Device)},
-               {"host_bytes", p.ledger.total(Tier::Host)},
-               {"smallest_device_bytes", p.smallest_device_bytes},
-               {"full_device_bytes", p.full_device_bytes},
-               {"chosen", p.chosen}};
+  const double optimistic_s = optimistic_seconds(step, context.machine);
+  Json json = {
+      {"fits", true},
+      {"model", step.model_name},
+      {"parameters", step.num_parameters},
+      {"machine", context.machine.name},
+      {"tokens_per_step", step.shape.num_tokens()},
+      {"predicted_seconds", c.seconds},
+      {"optimistic_seconds", optimistic_s},
+      {"bound_seconds", c.bound.seconds},
+      {"bound_by", c.bound.bound_by},
+      {"bound_share", c.bound.seconds / c.seconds},
+      {"tokens_per_second", step.tokens_per_second()},
+      {"optimistic_tokens_per_second", static_cast<double>(step.shape.num_tokens()) / optimistic_s},
+      {"tflops", step.flops / c.seconds / 1e12},
+      {"loaded_bytes", p.plan.loaded_bytes},
+      {"stored_bytes", p.plan.stored_bytes},
+      {"device_bytes", p.ledger.total(Tier::Device)},
+      {"host_bytes", p.ledger.total(Tier::Host)},
+      {"smallest_device_bytes", p.smallest_device_bytes},
+      {"full_device_bytes", p.full_device_bytes},
+      {"chosen", p.chosen}};
+  json["faster"] = Json::array();
+  for (const Gain& gain : gains) {
+    Json change = to_json(gain.change);
+    change["gain"] = gain.ratio;
+    json["faster"].push_back(change);
+  }
   json["candidates"] = Json::array();
   for (const Candidate& candidate : p.candidates) {
     json["candidates"].push_back(to_json(candidate, p.num_layers));
@@ -197,20 +270,36 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step) {
   return json_text(json, 2) + "\n";
 }
 
-std::string format_misfit(std::string_view why, std::span<const PlannedChange> changes) {
-  return fmt::format("fits    no: {}\n{}", why, format_changes(changes));
+std::string format_misfit(const Misfit& misfit) {
+  std::string text = fmt::format("fits    no: {}\n", misfit.why);
+  if (misfit.with_unlimited_host) {
+    text += fmt::format("speed   with enough RAM, this GPU is predicted to reach {}\n",
+                        speed_text(*misfit.with_unlimited_host));
+  }
+  std::string_view title = "memory";
+  for (const MemoryAnswer& answer : misfit.memory.all()) {
+    text += fmt::format("{:<8}{}\n", title, memory_text(answer));
+    title = "or";
+  }
+  return text + format_changes(misfit.changes, misfit.changes.size());
 }
 
-std::string misfit_json(std::string_view why, std::span<const PlannedChange> changes) {
-  Json json = {{"fits", false}, {"why", why}};
-  json["changes"] = Json::array();
-  for (const PlannedChange& c : changes) {
-    json["changes"].push_back({{"change", c.text},
-                               {"predicted_seconds", c.seconds},
-                               {"tokens_per_second", c.tokens_per_second},
-                               {"device_bytes", c.device_bytes},
-                               {"host_bytes", c.host_bytes}});
+std::string misfit_json(const Misfit& misfit) {
+  Json json = {{"fits", false}, {"why", misfit.why}};
+  if (misfit.with_unlimited_host) {
+    json["tokens_per_second_with_enough_ram"] = misfit.with_unlimited_host->pessimistic;
+    json["optimistic_tokens_per_second_with_enough_ram"] = misfit.with_unlimited_host->optimistic;
   }
+  json["memory_that_fits"] = Json::array();
+  for (const MemoryAnswer& answer : misfit.memory.all()) {
+    Json entry = Json::object();
+    if (answer.gpu) entry["gpu_gigabytes"] = answer.gpu->gigabytes;
+    if (answer.ram) entry["ram_gigabytes"] = answer.ram->gigabytes;
+    if (answer.ram) entry["host_bytes"] = answer.host_bytes;
+    json["memory_that_fits"].push_back(entry);
+  }
+  json["changes"] = Json::array();
+  for (const PlannedChange& change : misfit.changes) json["changes"].push_back(to_json(change));
   return json_text(json, 2) + "\n";
 }
 

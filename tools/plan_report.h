@@ -1,28 +1,46 @@
 // The texts that `ebb plan` prints. Pure functions.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tools/advice.h"
+#include "tools/memory_advice.h"
 #include "tools/plan_setup.h"
 
 namespace ebb {
 
 /// A line for each of: model, machine, step, memory, time, traffic, plan.
 std::vector<std::string> plan_lines(const PlanContext& context, const PlannedStep& step);
-/// plan_lines(), the table of candidates and the memory of each class of bytes.
-std::string format_plan(const PlanContext& context, const PlannedStep& step);
-std::string plan_json(const PlanContext& context, const PlannedStep& step);
+/// plan_lines(), what would make the plan faster, the table of candidates and the memory of each
+/// class of bytes.
+std::string format_plan(const PlanContext& context, const PlannedStep& step,
+                        std::span<const Gain> gains);
+std::string plan_json(const PlanContext& context, const PlannedStep& step,
+                      std::span<const Gain> gains);
 
-/// The reason why a plan does not fit, and the changes after which it fits.
-std::string format_misfit(std::string_view why, std::span<const PlannedChange> changes);
-std::string misfit_json(std::string_view why, std::span<const PlannedChange> changes);
+/// Tokens per second with the pessimistic and the optimistic rates of the machine.
+struct Speed {
+  double pessimistic = 0, optimistic = 0;
+};
+Speed speed_of(const PlannedStep& step, const PlannedMachine& machine);
 
-/// The machine's rates in one line.
-std::string machine_line(const Machine& machine);
+/// Why a plan does not fit, and what to do.
+struct Misfit {
+  std::string why;
+  /// Of this machine with enough host memory; nullopt if its device is too small.
+  std::optional<Speed> with_unlimited_host = {};
+  MemoryAnswers memory;
+  std::vector<PlannedChange> changes;  ///< after which it fits
+};
+std::string format_misfit(const Misfit& misfit);
+std::string misfit_json(const Misfit& misfit);
+
+/// The machine's rates in one line; with both ends where the optimistic rates differ.
+std::string machine_line(const Machine& machine, const std::optional<Machine>& optimistic = {});
 /// One line for each candidate of the planner. A star marks the chosen one.
 std::string candidate_table(const Preparation& prepared);
 

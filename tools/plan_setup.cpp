@@ -7,6 +7,7 @@
 #include "tools/cli.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"
+#include "tools/outdated_rates.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -77,6 +78,10 @@ void add_plan_flags(CommandLine& line, PlanRequest& request) {
                 "that a file describes",
                 fmt::join(preset_names(), ", ")),
             [&request](std::string_view, std::string_view text) { request.machine_name = text; });
+  group.add_flag("--measure",
+                 "measure the rates of this machine again, although they are kept from an earlier "
+                 "measurement",
+                 [&request] { request.measure = true; });
   group.add("--write-machine", "FILE",
             "write the machine's memory and rates to a file, for --machine on another computer",
             [&request](std::string_view, std::string_view text) { request.write_machine = text; });
@@ -102,6 +107,11 @@ void validate(const PlanRequest& request) {
     throw ConfigError(
         "--link and --emulate-compute replace rates of this machine and need --machine this; for "
         "another machine, change the rates in its file");
+  }
+  if (!here && request.measure) {
+    throw ConfigError(fmt::format(
+        "--measure measures this machine, and the plan is for --machine {}: leave out one of them",
+        request.machine_name));
   }
   if (request.sweep != Sweep::None && !request.html.empty()) {
     throw ConfigError("--html shows one step, --sweep plans many: give one of them");
@@ -129,7 +139,11 @@ PlannedMachine planned_machine(const PlanRequest& request) {
   if (request.machine_name != "this") return find_machine(request.machine_name);
   const DeviceOptions device = device_options(request.options);
   PlannedMachine machine = this_machine(device);
-  machine.rates = measured_rates(request.options, device).machine;
+  const MachineRates rates =
+      measured_rates(request.options, device, request.measure ? Kept::Replace : Kept::Use);
+  if (const auto notice = busy_notice(rates.other_load, request.options)) say(*notice + "\n");
+  machine.rates = rates.machine;
+  machine.sources = measured_sources();
   return machine;
 }
 
@@ -182,6 +196,12 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context
                               !source.has_weights),
               step.budgets, machine.rates);
   return step;
+}
+
+double optimistic_seconds(const PlannedStep& step, const PlannedMachine& machine) {
+  if (!machine.optimistic) return step.chosen().seconds;
+  const Preparation& p = step.prepared;
+  return simulate(p.plan, p.trace, *p.layout, *machine.optimistic).seconds;
 }
 
 }  // namespace ebb

@@ -25,6 +25,7 @@ enum class Sweep : uint8_t { None, DeviceMemory, StepTokens };
 struct PlanRequest {
   TrainOptions options;  ///< of model, shape and memory
   std::string machine_name = "this";
+  bool measure = false;       ///< measure this machine's rates again
   std::string write_machine;  ///< file for the rates of the machine; empty: none
   Sweep sweep = Sweep::None;
   bool json = false;
@@ -69,6 +70,9 @@ struct PlannedStep {
     return static_cast<double>(shape.num_tokens()) / chosen().seconds;
   }
 };
+/// Chooses the plan for the pessimistic rates of the machine.
 PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context);
+/// The time of this plan with the optimistic rates of the machine.
+double optimistic_seconds(const PlannedStep& step, const PlannedMachine& machine);
 
 }  // namespace ebb

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <vector>
 
 #include "device/errors.h"
@@ -12,6 +13,7 @@
 #include "io/json_text.h"
 #include "tools/machine_presets.h"
 #include "tools/machine_rates.h"
+#include "tools/nearest_name.h"
 
 namespace ebb {
 namespace {
@@ -21,20 +23,47 @@ using Json = nlohmann::ordered_json;
 constexpr int kMostThreads = 4096;
 constexpr double kMostBytes = 9007199254740992;  // 2^53: up to here fp64 has every whole number
 
+/// Other names of presets.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"a100", "a100-80gb"}};
+
+/// Fields besides the rates.
+constexpr const char* kName = "name";
+constexpr const char* kDevice = "device";
+constexpr const char* kDeviceMemory = "device_memory_bytes";
+constexpr const char* kHostMemory = "host_memory_bytes";
+constexpr const char* kSharedCores = "shared_cores";
+constexpr const char* kNumThreads = "num_threads";
+
+/// Both ends of a figure. They are equal unless sources differ.
+struct Ends {
+  double pessimistic = 0, optimistic = 0;
+};
+
 class Reader {
  public:
   /// REQUIRES: `json` is an object.
   Reader(const Json& json, const std::string& path) : json_(json), path_(path) {}
 
-  void require_known() const {
-    std::vector<std::string> known = {
-        "name",        "device", "device_memory_bytes", "host_memory_bytes", "shared_cores",
-        "num_threads", "sources"};
-    for (const RateField& field : rate_fields()) known.emplace_back(field.name);
-    for (const auto& [name, value] : json_.items()) {
-      if (std::ranges::find(known, name) != known.end()) continue;
-      refuse(name, fmt::format("is not known; known are '{}'", fmt::join(known, "', '")));
+  /// Throws FormatError for a field that is not known, and for fields that are missing.
+  void check_names() const {
+    std::vector<std::string> known = {kName, kDevice, kDeviceMemory, kHostMemory};
+    std::vector<std::string> missing;
+    const auto require = [&](const std::string& name) {
+      if (!json_.contains(name)) missing.push_back(name);
+    };
+    for (const std::string& name : known) require(name);
+    for (const RateField& field : rate_fields()) {
+      if (!field.may_be_missing) require(field.name);
+      known.emplace_back(field.name);
     }
+    known.insert(known.end(), {kSharedCores, kNumThreads});
+    for (const auto& [name, value] : json_.items()) {
+      if (std::ranges::find(known, name) == known.end()) refuse_unknown(name, known);
+    }
+    if (missing.empty()) return;
+    throw FormatError(path_, 0,
+                      fmt::format("a machine file must have the field{} '{}'",
+                                  missing.size() > 1 ? "s" : "", fmt::join(missing, "', '")));
   }
 
   std::string text(const char* field) const {
@@ -43,12 +72,22 @@ class Reader {
     return at->get<std::string>();
   }
 
-  /// A field that may be 0 may also be missing.
-  double rate(const RateField& field) const {
-    if (field.may_be_0 && !json_.contains(field.name)) return 0;
-    const double value = number(field.name);
-    if (field.allows(value)) return value;
-    refuse(field.name, fmt::format("is {}: it must be {}", value, field.range()));
+  Ends rate(const RateField& field) const {
+    if (!json_.contains(field.name)) return {};
+    const Ends ends = figure(field.name);
+    for (const double value : {ends.pessimistic, ends.optimistic}) {
+      if (!field.allows(value)) {
+        refuse(field.name, fmt::format("is {}: it must be {}", value, field.range()));
+      }
+    }
+    const bool is_time = field.member == &Machine::kernel_s;
+    const bool in_order =
+        is_time ? ends.pessimistic >= ends.optimistic : ends.pessimistic <= ends.optimistic;
+    if (in_order) return ends;
+    refuse(field.name,
+           fmt::format("is [{}, {}]: the pessimistic value comes first, so it must be "
+                       "the {} one",
+                       ends.pessimistic, ends.optimistic, is_time ? "larger" : "smaller"));
   }
 
   size_t bytes(const char* field) const { return static_cast<size_t>(whole(field, kMostBytes)); }
@@ -66,13 +105,13 @@ class Reader {
     return at->get<bool>();
   }
 
-  /// Only texts. A file need not state the sources of its numbers.
+  /// A file need not state the sources of its numbers.
   std::vector<std::pair<std::string, std::string>> sources() const {
     std::vector<std::pair<std::string, std::string>> found;
-    const auto at = json_.find("sources");
-    if (at == json_.end() || !at->is_object()) return {{"all", "not stated in " + path_}};
-    for (const auto& [field, source] : at->items()) {
-      if (source.is_string()) found.emplace_back(field, source.get<std::string>());
+    for (const auto& [field, figure] : json_.items()) {
+      if (!figure.is_object() || !figure.contains("source")) continue;
+      if (!figure["source"].is_string()) refuse(field, "must have a text as its source");
+      found.emplace_back(field, figure["source"].template get<std::string>());
     }
     return found;
   }
@@ -80,16 +119,33 @@ class Reader {
  private:
   /// A whole number from 1 to `most`.
   double whole(const char* field, double most) const {
-    const double value = number(field);
+    const Ends ends = figure(field);
+    if (ends.pessimistic != ends.optimistic) refuse(field, "must be one number");
+    const double value = ends.pessimistic;
     if (value >= 1 && value == std::floor(value) && value <= most) return value;
     refuse(field,
            fmt::format("is {:.17g}: it must be a whole number from 1 to {:.17g}", value, most));
   }
-  double number(const char* field) const {
-    const auto at = json_.find(field);
-    if (at == json_.end() || !at->is_number()) refuse(field, "must be a number");
-    return at->get<double>();
+
+  Ends figure(const char* field) const {
+    const Json& whole = json_[field];
+    const Json& value = whole.is_object() && whole.contains("value") ? whole["value"] : whole;
+    if (value.is_number()) return {value.get<double>(), value.get<double>()};
+    if (value.is_array() && value.size() == 2 && value[0].is_number() && value[1].is_number()) {
+      return {value[0].get<double>(), value[1].get<double>()};
+    }
+    refuse(field,
+           "must be a number, or [pessimistic, optimistic], or {\"value\": one of these, "
+           "\"source\": a text}");
   }
+
+  [[noreturn]] void refuse_unknown(const std::string& name,
+                                   const std::vector<std::string>& known) const {
+    const std::string meant = nearest_name(name, known);
+    if (!meant.empty()) refuse(name, fmt::format("is not known; did you mean '{}'?", meant));
+    refuse(name, fmt::format("is not known; known are '{}'", fmt::join(known, "', '")));
+  }
+
   [[noreturn]] void refuse(std::string_view field, std::string_view what) const {
     throw FormatError(path_, 0, fmt::format("the field '{}' of a machine {}", field, what));
   }
@@ -100,37 +156,65 @@ class Reader {
 
 PlannedMachine machine_of(const Json& json, const std::string& path) {
   const Reader reader(json, path);
-  reader.require_known();
-  PlannedMachine machine{.name = reader.text("name"),
-                         .device = reader.text("device"),
-                         .device_memory_bytes = reader.bytes("device_memory_bytes"),
-                         .host_memory_bytes = reader.bytes("host_memory_bytes")};
+  reader.check_names();
+  PlannedMachine machine{.name = reader.text(kName),
+                         .device = reader.text(kDevice),
+                         .device_memory_bytes = reader.bytes(kDeviceMemory),
+                         .host_memory_bytes = reader.bytes(kHostMemory)};
+  machine.rates.shared_cores = reader.flag(kSharedCores);
+  Machine optimistic = machine.rates;
+  bool differ = false;
   for (const RateField& field : rate_fields()) {
-    machine.rates.*field.member = reader.rate(field);
+    const Ends ends = reader.rate(field);
+    machine.rates.*field.member = ends.pessimistic;
+    optimistic.*field.member = ends.optimistic;
+    differ = differ || ends.pessimistic != ends.optimistic;
   }
-  machine.rates.shared_cores = reader.flag("shared_cores");
-  machine.num_threads = reader.count("num_threads");
+  if (differ) machine.optimistic = optimistic;
+  machine.num_threads = reader.count(kNumThreads);
   machine.sources = reader.sources();
   return machine;
+}
+
+Json figure_json(double pessimistic, double optimistic) {
+  if (pessimistic == optimistic) return pessimistic;
+  return {pessimistic, optimistic};
 }
 
 }  // namespace
 
 std::string to_json(const PlannedMachine& machine) {
-  Json json, sources = Json::object();
-  json["name"] = machine.name;
-  json["device"] = machine.device;
-  json["device_memory_bytes"] = machine.device_memory_bytes;
-  json["host_memory_bytes"] = machine.host_memory_bytes;
+  const std::map<std::string, std::string> sources(machine.sources.begin(), machine.sources.end());
+  std::vector<std::string> lines;
+  const auto line = [&lines](const char* name, const std::string& text) {
+    lines.push_back(fmt::format("  \"{}\": {}", name, text));
+  };
+  const auto figure = [&](const char* name, const Json& value) {
+    const auto source = sources.find(name);
+    line(name, source == sources.end()
+                   ? json_text(value)
+                   : fmt::format("{{\"value\": {}, \"source\": {}}}", json_text(value),
+                                 json_text(Json(source->second))));
+  };
+  line(kName, json_text(Json(machine.name)));
+  line(kDevice, json_text(Json(machine.device)));
+  figure(kDeviceMemory, machine.device_memory_bytes);
+  figure(kHostMemory, machine.host_memory_bytes);
+  const Machine& optimistic = machine.optimistic ? *machine.optimistic : machine.rates;
   for (const RateField& field : rate_fields()) {
-    json[field.name] = machine.rates.*field.member;
-    if (machine.sources.empty()) sources[field.name] = "measured by `ebb plan --machine this`";
+    figure(field.name, figure_json(machine.rates.*field.member, optimistic.*field.member));
   }
-  json["shared_cores"] = machine.rates.shared_cores;
-  json["num_threads"] = machine.num_threads;
-  for (const auto& [field, source] : machine.sources) sources[field] = source;
-  json["sources"] = sources;
-  return json_text(json, 2) + "\n";
+  line(kSharedCores, machine.rates.shared_cores ? "true" : "false");
+  figure(kNumThreads, machine.num_threads);
+  return fmt::format("{{\n{}\n}}\n", fmt::join(lines, ",\n"));
+}
+
+std::vector<std::pair<std::string, std::string>> measured_sources() {
+  std::vector<std::pair<std::string, std::string>> sources;
+  for (const RateField& field : rate_fields()) {
+    sources.emplace_back(field.name, "measured by `ebb plan --machine this`");
+  }
+  return sources;
 }
 
 std::vector<PlannedMachine> machine_presets() {
@@ -142,16 +226,21 @@ std::vector<PlannedMachine> machine_presets() {
 }
 
 PlannedMachine find_machine(const std::string& name_or_file) {
-  std::string names;
+  const auto other = std::ranges::find(kOtherNames, std::string_view(name_or_file),
+                                       &std::pair<std::string_view, std::string_view>::first);
+  const std::string name(other != std::end(kOtherNames) ? other->second : name_or_file);
+  std::vector<std::string> names = {"this"};
   for (PlannedMachine& machine : machine_presets()) {
-    if (machine.name == name_or_file) return std::move(machine);
-    names += ", " + machine.name;
+    if (machine.name == name) return std::move(machine);
+    names.push_back(machine.name);
   }
-  if (!std::filesystem::is_regular_file(name_or_file)) {
-    throw ConfigError(
-        fmt::format("--machine '{}': allowed is this{}, or a machine file", name_or_file, names));
+  if (std::filesystem::is_regular_file(name_or_file)) {
+    return machine_of(read_ordered_json_file(name_or_file), name_or_file);
   }
-  return machine_of(read_ordered_json_file(name_or_file), name_or_file);
+  const std::string meant = nearest_name(name_or_file, names);
+  throw ConfigError(fmt::format("--machine '{}': {}allowed is {}, or a machine file", name_or_file,
+                                meant.empty() ? "" : fmt::format("did you mean {}? ", meant),
+                                fmt::join(names, ", ")));
 }
 
 }  // namespace ebb

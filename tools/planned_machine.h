@@ -1,13 +1,15 @@
 // The machine for which `ebb plan` plans: this machine with measured rates, a preset, or a file.
 //
 // A machine file is JSON: name, device, device_memory_bytes, host_memory_bytes, the rates of
-// scheduler/plan/simulate.h's Machine by their names (bytes, seconds), `shared_cores` if the
-// host is the device, with its `num_threads`, and `sources`, which says where each number comes
-// from. The presets are such files (tools/machines/), built into the program; their sources
-// say which numbers are assumed. Apart from reading files, the functions are pure.
+// scheduler/plan/simulate.h's Machine by their names (bytes, seconds), and `shared_cores` if the
+// host is the device, with its `num_threads`. A figure is a number; or two, the pessimistic and the
+// optimistic one, where sources differ; or an object with one of these as its `value`, and its
+// `source`. The presets are such files (tools/machines/), built into the program. Apart from
+// reading files, the functions are pure.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,17 +24,22 @@ struct PlannedMachine {
   size_t device_memory_bytes = 0;
   size_t host_memory_bytes = 0;
   int num_threads = 1;  ///< threads of the host, if the host is the device
-  Machine rates = {};
-  /// The source of each number; empty: all were measured on this machine.
+  Machine rates = {};   ///< the pessimistic value of each rate
+  /// The optimistic value of each rate; nullopt: no source differs from another.
+  std::optional<Machine> optimistic = {};
+  /// The names of figures, and the source of each.
   std::vector<std::pair<std::string, std::string>> sources = {};
 };
 
 std::vector<PlannedMachine> machine_presets();
 
-/// A preset's name, or the path of a machine file. ConfigError, which lists the presets, if the
-/// text is neither; FormatError, with the file and the field, for a file that is not a machine's;
-/// IoError.
+/// A preset's name, or the path of a machine file. ConfigError, which suggests a preset and lists
+/// all, if the text is neither; FormatError, with the file and the field, for a file that is not a
+/// machine's; IoError.
 PlannedMachine find_machine(const std::string& name_or_file);
+
+/// The sources of a machine whose rates were all measured here.
+std::vector<std::pair<std::string, std::string>> measured_sources();
 
 /// The content of a machine file.
 std::string to_json(const PlannedMachine& machine);

@@ -15,7 +15,9 @@
 #include "tools/output_paths.h"
 #include "tools/run_id.h"
 #include "tools/signals.h"
+#include "tools/spent_time.h"
 #include "tools/text_data.h"
+#include "tools/traffic_report.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
 #include "tools/train_setup.h"
@@ -71,6 +73,7 @@ bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) 
 struct Profile {
   uint64_t num_steps = 0;
   StepRecord fastest;
+  double kernels_s = 0;
   std::vector<OpTime> times;
 };
 
@@ -101,11 +104,21 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup, const Sign
                     record.step_seconds, 100 * record.bound_share.value_or(0)));
     if (step == 1 || record.step_seconds < profile.fastest.step_seconds) {
       profile.fastest = std::move(record);
+      profile.kernels_s = result.compute_s;
       profile.times.assign(times.begin(), times.end());
     }
   }
   say_notices(*device);
   return profile;
+}
+
+/// Where the time of the fastest step and the traffic of every step went.
+std::string text_of(const Preparation& p, const Profile& profile) {
+  const SpentTime spent =
+      spent_time(p.plan, profile.times, profile.fastest.step_seconds, profile.kernels_s);
+  return fmt::format("fastest step: {}\n{}{}", format_spent(spent),
+                     traffic_table(traffic_of(p.plan, *p.layout)),
+                     layer_table(StepNames(p.plan, p.trace, *p.layout)));
 }
 
 Report report_of(const TrainOptions& options, const TrainSetup& setup, const Profile& profile) {
@@ -115,16 +128,12 @@ Report report_of(const TrainOptions& options, const TrainSetup& setup, const Pro
                       .step_s = r.step_seconds,
                       .bound_s = r.bound_seconds.value_or(0),
                       .bound_by = r.bound_by.value_or("compute"),
-                      .times = profile.times};
+                      .times = profile.times,
+                      .kernels_s = profile.kernels_s};
   return {.title = fmt::format("{}: step {} of {}", setup.source.name, r.step, setup.num_steps()),
           .facts = header_lines(options, setup),
-          .tiles = {{fmt::format("{:.4f} s", r.step_seconds), "fastest step"},
-                    {fmt::format("{:.1f} %", 100 * r.bound_share.value_or(0)), "of the bound"},
-                    {fmt::format("{:.0f}", r.tokens_per_second), "tokens a second"},
-                    {fmt::format("{:.4f} s", r.stall_seconds.value_or(0)), "compute waited"},
-                    {format_bytes(p.plan.loaded_bytes), "loaded"},
-                    {format_bytes(p.plan.stored_bytes), "stored"},
-                    {format_bytes(p.ledger.total(Tier::Device)), "on the device"}},
+          .tokens_per_step = setup.shape.num_tokens(),
+          .tiles = {{"on the device", static_cast<double>(p.ledger.total(Tier::Device)), "bytes"}},
           .views = {std::move(measured), simulated_view(p, setup.rates.machine)}};
 }
 
@@ -149,6 +158,7 @@ int profile_command(std::vector<std::string> arguments) {
   if (stopped) {
     say(fmt::format("stopped after step {} of {}\n", profile.num_steps, setup.num_steps()));
   }
+  if (profile.num_steps > 0) fmt::print("{}", text_of(setup.prepared, profile));
   if (!request.html.empty() && profile.num_steps > 0) {
     write_report(request.html, report_of(request.options, setup, profile), setup.prepared);
     fmt::print("report: {}\n", request.html);

@@ -6,43 +6,14 @@
 #include <numeric>
 
 namespace ebb {
-namespace {
-
-/// The operation that ends last among those that `op` waits for.
-OpIndex last_cause(const Plan& plan, std::span<const OpTime> times, const Op& op) {
-  OpIndex cause = kNone;
-  for (const OpIndex w : plan.waits_of(op)) {
-    if (cause == kNone || times[w].end_s > times[cause].end_s) cause = w;
-  }
-  return cause;
-}
-
-/// The operation that delayed `op`. If `op` waited for the assignment of a block, this is the
-/// operation that delayed the assignment.
-OpIndex real_cause(const Plan& plan, std::span<const OpTime> times, const Op& op) {
-  OpIndex cause = last_cause(plan, times, op);
-  while (cause != kNone && takes_no_time(plan.ops[cause])) {
-    const OpIndex before = last_cause(plan, times, plan.ops[cause]);
-    if (before == kNone) break;
-    cause = before;
-  }
-  return cause;
-}
-
-double& waited_for(SpentTime& spent, const Plan& plan, OpIndex cause) {
-  if (cause == kNone) return spent.rest_s;
-  const StreamKind stream = plan.ops[cause].stream;
-  return stream == StreamKind::Compute ? spent.rest_s : spent.streams[stream];
-}
-
-}  // namespace
 
 double SpentTime::total_s() const {
-  return std::accumulate(streams.seconds.begin(), streams.seconds.end(), 0.0) + rest_s;
+  return std::accumulate(waits.begin(), waits.end(), kernels_s) + rest_s;
 }
 
 SpentTime& SpentTime::operator+=(const SpentTime& other) {
-  for (const StreamInfo& info : kStreams) streams[info.kind] += other.streams[info.kind];
+  kernels_s += other.kernels_s;
+  for (size_t i = 0; i < waits.size(); ++i) waits[i] += other.waits[i];
   rest_s += other.rest_s;
   return *this;
 }
@@ -50,36 +21,28 @@ SpentTime& SpentTime::operator+=(const SpentTime& other) {
 SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double step_s,
                      double kernels_s) {
   SpentTime spent;
-  double now = 0, stored = 0, updated = 0;
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
-    const Op& op = plan.ops[i];
-    const OpTime& time = times[i];
-    if (op.stream == StreamKind::Store) stored = std::max(stored, time.end_s);
-    if (op.stream == StreamKind::Update) updated = std::max(updated, time.end_s);
-    if (op.stream != StreamKind::Compute) continue;
-    if (time.start_s > now) {
-      waited_for(spent, plan, real_cause(plan, times, op)) += time.start_s - now;
-    }
-    spent.streams[StreamKind::Compute] += time.end_s - time.start_s;
-    now = time.end_s;
+  double computed_s = 0, end_s = 0;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    end_s = std::max(end_s, times[i].end_s);
+    if (plan.ops[i].stream == StreamKind::Compute) computed_s += times[i].end_s - times[i].start_s;
   }
-  const double between_kernels_s = std::max(0.0, spent.streams[StreamKind::Compute] - kernels_s);
-  spent.streams[StreamKind::Compute] -= between_kernels_s;
-  spent.rest_s += between_kernels_s;
-  spent.streams[StreamKind::Store] += std::max(0.0, stored - now);
-  spent.streams[StreamKind::Update] += std::max(0.0, updated - std::max(stored, now));
-  spent.rest_s += std::max(0.0, step_s - std::max({now, stored, updated}));
+  for_each_wait_share(plan, times, [&spent](const WaitShare& share) {
+    const bool of_program = share.cause == WaitCause::Program;
+    (of_program ? spent.rest_s : spent.waits[static_cast<size_t>(share.cause)]) += share.seconds;
+  });
+  spent.kernels_s = std::min(computed_s, kernels_s);
+  spent.rest_s += computed_s - spent.kernels_s + std::max(0.0, step_s - end_s);
   return spent;
 }
 
 std::string format_spent(const SpentTime& spent) {
   const double total = spent.total_s();
   const auto percent = [total](double seconds) { return total > 0 ? 100 * seconds / total : 0.0; };
-  std::string text =
-      fmt::format("compute {:.1f} %, waiting for", percent(spent.streams[StreamKind::Compute]));
-  for (const StreamInfo& info : kStreams) {
-    if (info.kind == StreamKind::Compute) continue;
-    text += fmt::format(" {}s {:.1f} %,", info.name, percent(spent.streams[info.kind]));
+  std::string text = fmt::format("compute {:.1f} %, waiting for", percent(spent.kernels_s));
+  for (int i = 0; i < kNumWaitCauses; ++i) {
+    const auto cause = static_cast<WaitCause>(i);
+    if (cause == WaitCause::Program) continue;
+    text += fmt::format(" {} {:.1f} %,", name_of(cause), percent(spent.waited_s(cause)));
   }
   return text + fmt::format(" rest {:.1f} %", percent(spent.rest_s));
 }

@@ -22,6 +22,7 @@
 #include "tools/device_warnings.h"
 #include "tools/machine.h"
 #include "tools/option_flags.h"
+#include "tools/outdated_rates.h"
 #include "tools/output_paths.h"
 #include "tools/printable.h"
 #include "tools/progress.h"
@@ -128,7 +129,8 @@ class TrainingRun {
                  setup.model->inputs()),
         evaluation_(request.options, setup),
         options_(request.options),
-        best_(request.resumed ? request.resumed->run.best : BestEvaluation{}) {
+        best_(request.resumed ? request.resumed->run.best : BestEvaluation{}),
+        step_check_(setup.prepared.candidates[setup.prepared.chosen].seconds, request.options) {
     if (options_.sample_steps) sampler_.emplace(options_, setup);
     if (folder != nullptr) {
       saver_.emplace(request.options, setup, *folder, config, logged_run_.run_id, start_,
@@ -195,6 +197,9 @@ class TrainingRun {
     const StepResult result =
         learns ? step_of(step, learning_rate, micro_batches) : step_without_targets();
     whole_step_ = step + 1;
+    if (learns) {
+      if (const auto notice = step_check_.add(result.step_s)) progress_.notice(*notice);
+    }
     if (learns)
       spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
                           result.compute_s);
@@ -342,6 +347,7 @@ class TrainingRun {
   Evaluation evaluation_;
   const TrainOptions& options_;
   BestEvaluation best_;
+  StepCheck step_check_;
   std::optional<Sampler> sampler_;
   std::string log_line_;                // of the last step
   std::optional<uint64_t> whole_step_;  // the step of the trainer's state; none if a step threw

@@ -11,6 +11,7 @@
 #include "tools/plan_report.h"
 #include "tools/progress.h"
 #include "tools/size_parse.h"
+#include "tools/traffic_report.h"
 
 namespace ebb {
 namespace {
@@ -296,7 +297,9 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   if (s.num_skipped > 0) {
     fmt::format_to(out, "{} updates skipped, because gradients were not finite\n", s.num_skipped);
   }
-  if (s.spent.total_s() > 0) fmt::format_to(out, "time: {}\n", format_spent(s.spent));
+  if (s.spent.total_s() > 0) {
+    fmt::format_to(out, "time: {}\n{}", format_spent(s.spent), traffic_lines(setup.prepared));
+  }
   size_t planned = setup.prepared.ledger.total(Tier::Host);
   if (setup.device.profile.kind == DeviceKind::Host)
     planned += setup.prepared.ledger.total(Tier::Device);

@@ -14,6 +14,7 @@
 #include "tools/flag_values.h"
 #include "tools/machine.h"
 #include "tools/option_flags.h"
+#include "tools/outdated_rates.h"
 
 namespace ebb {
 namespace {
@@ -153,6 +154,9 @@ DeviceKind device_kind(const TrainOptions& options) {
 
 void plan_run(const TrainOptions& options, TrainSetup& setup) {
   setup.rates = measured_rates(options, setup.device);
+  if (const auto notice = busy_notice(setup.rates.other_load, options)) {
+    setup.notices.push_back(*notice);
+  }
   const uint32_t evaluation_batches =
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
   const TrainerOptions wanted = trainer_options(options, setup.shape, evaluation_batches,
@@ -241,9 +245,9 @@ Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
   return budgets;
 }
 
-MachineRates measured_rates(const TrainOptions& options, const DeviceOptions& device) {
+MachineRates measured_rates(const TrainOptions& options, const DeviceOptions& device, Kept kept) {
   return machine_rates(device, options.dtype, options.gradient_dtype.value_or(options.dtype),
-                       cache_folder());
+                       cache_folder(), kept);
 }
 
 TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& shape,

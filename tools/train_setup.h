@@ -68,7 +68,8 @@ size_t default_host_memory(DeviceKind device);
 /// The budgets from the flags and the memory of this machine.
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device);
 /// The rates of this machine, from the cache folder or measured now.
-MachineRates measured_rates(const TrainOptions& options, const DeviceOptions& device);
+MachineRates measured_rates(const TrainOptions& options, const DeviceOptions& device,
+                            Kept kept = Kept::Use);
 TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& shape,
                                uint32_t evaluation_batches, bool random_weights);
 

@@ -111,6 +111,50 @@ struct AddElements {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
 
+struct MultiplyElements {
+  __device__ float operator()(float a, float b) const { return a * b; }
+  __device__ float operator()(float a, float b, float before) const { return before + a * b; }
+};
+
+/// Some columns of each row of `from`, for `to`. The unit is a group of kCount columns.
+struct Columns {
+  int64_t num_groups, groups_a_row;
+  int64_t to_stride, to_first, from_stride, from_first;  // in elements
+  Write write;
+};
+
+template <int kCount, class T>
+__global__ void __launch_bounds__(kElementThreads) copy_columns(T* to, const T* from, Columns f) {
+  const int64_t group = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
+  if (group >= f.num_groups) return;
+  const int64_t row = group / f.groups_a_row, column = group % f.groups_a_row * kCount;
+  auto& target = *reinterpret_cast<Group<T, kCount>*>(to + row * f.to_stride + f.to_first + column);
+  auto values = *reinterpret_cast<const Group<T, kCount>*>(from + row * f.from_stride +
+                                                           f.from_first + column);
+  if (f.write == Write::Add) {
+    const Group<T, kCount> before = target;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      values.of[i] = T(to_float(before.of[i]) + to_float(values.of[i]));
+    }
+  }
+  store_wide(&target, values);
+}
+
+template <int kCount, class T>
+void launch_copy_columns(cudaStream_t stream, const CopyColumns& f) {
+  const int64_t groups_a_row = f.num_columns / kCount;
+  const Columns columns = {.num_groups = f.to.rows() * groups_a_row,
+                           .groups_a_row = groups_a_row,
+                           .to_stride = f.to.columns(),
+                           .to_first = f.to_first,
+                           .from_stride = f.from.columns(),
+                           .from_first = f.from_first,
+                           .write = f.write};
+  launch("copy_columns", stream, blocks_for(columns.num_groups, kElementThreads), kElementThreads,
+         0, copy_columns<kCount, T>, f.to.as<T>(), f.from.as<T>(), columns);
+}
+
 template <class T>
 struct Drop {
   T* x;
@@ -189,6 +233,34 @@ void Add::run(const GpuLaunch& gpu) const {
 }
 
 void Accumulate::run(const GpuLaunch& gpu) const { Add{y, y, x}.run(gpu); }
+
+void Multiply::run(const GpuLaunch& gpu) const {
+  with_float_type(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (write == Write::Add) {
+      launch_map("multiply", gpu.stream, MultiplyElements{}, y.num_elements(), y.as<T>(), a.as<T>(),
+                 b.as<T>(), y.as<T>());
+    } else {
+      launch_map("multiply", gpu.stream, MultiplyElements{}, y.num_elements(), y.as<T>(), a.as<T>(),
+                 b.as<T>());
+    }
+  });
+}
+
+void CopyColumns::run(const GpuLaunch& gpu) const {
+  with_float_type(to.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    constexpr int64_t kCount = kWide<T>;
+    const bool in_groups = to.columns() % kCount == 0 && from.columns() % kCount == 0 &&
+                           to_first % kCount == 0 && from_first % kCount == 0 &&
+                           num_columns % kCount == 0;
+    if (in_groups && is_aligned(to.data, 16) && is_aligned(from.data, 16)) {
+      launch_copy_columns<kCount, T>(gpu.stream, *this);
+    } else {
+      launch_copy_columns<1, T>(gpu.stream, *this);
+    }
+  });
+}
 
 void FillZero::run(const GpuLaunch& gpu) const {
   if (y.bytes() == 0) return;

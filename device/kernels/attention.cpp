@@ -11,27 +11,31 @@ namespace {
 /// Checks the tensors that all three kernels have.
 AttentionOperands describe_attention(const Tensor& qkv, const Tensor& out,
                                      const Tensor& log_sum_exp, const AttentionShape& shape) {
-  EBB_CHECK(qkv.shape.rank() == 3 && out.shape.rank() == 3,
-            "attention: qkv (B, T, (NH + 2 NKV) D), out (B, T, NH D)");
-  EBB_CHECK(is_float(qkv.dtype) && out.dtype == qkv.dtype,
-            "attention: qkv and out must be of one float type");
+  EBB_CHECK_TENSORS(qkv.shape.rank() == 3 && out.shape.rank() == 3,
+                    "attention: qkv (B, T, (NH + 2 NKV) D), out (B, T, NH D)", qkv, out);
+  EBB_CHECK_TENSORS(is_float(qkv.dtype) && out.dtype == qkv.dtype,
+                    "attention: qkv and out must be of one float type", qkv, out);
   const int64_t batch = out.dim(0), num_tokens = out.dim(1);
   const int64_t heads = shape.num_heads, kv_heads = shape.kv_heads();
-  EBB_CHECK(heads > 0 && out.dim(2) % heads == 0,
-            "attention: the number of heads must divide the channels");
-  EBB_CHECK(kv_heads > 0 && heads % kv_heads == 0,
-            "attention: the heads of keys must divide those of queries");
+  const auto counts = [&] {
+    return std::to_string(heads) + " heads of queries, " + std::to_string(kv_heads) + " of keys";
+  };
+  EBB_CHECK_TENSORS(heads > 0 && out.dim(2) % heads == 0,
+                    "attention: the number of heads divides the channels; " + counts(), out);
+  EBB_CHECK_SHAPES(kv_heads > 0 && heads % kv_heads == 0,
+                   "attention: the heads of keys divide those of queries, not " + counts());
   const int64_t head_size = out.dim(2) / heads;
-  EBB_CHECK(qkv.dim(0) == batch && qkv.dim(1) == num_tokens &&
-                qkv.dim(2) == (heads + 2 * kv_heads) * head_size,
-            "attention: qkv (B, T, (NH + 2 NKV) D) and out (B, T, NH D) differ");
-  EBB_CHECK(!log_sum_exp || is_vector(log_sum_exp, DType::F32, batch * heads * num_tokens),
-            "attention: log_sum_exp (B, NH, T) fp32");
+  EBB_CHECK_TENSORS(qkv.dim(0) == batch && qkv.dim(1) == num_tokens &&
+                        qkv.dim(2) == (heads + 2 * kv_heads) * head_size,
+                    "attention: qkv (B, T, (NH + 2 NKV) D) and out (B, T, NH D) with " + counts(),
+                    qkv, out);
+  EBB_CHECK_TENSORS(!log_sum_exp || is_vector(log_sum_exp, DType::F32, batch * heads * num_tokens),
+                    "attention: log_sum_exp (B, NH, T) fp32", log_sum_exp, out);
   EBB_CHECK(shape.window >= 0 && (shape.window == 0 || shape.causal),
             "attention: a window looks back, so attention must be causal");
   const Tensor& starts = shape.document_starts;
-  EBB_CHECK(!starts || is_vector(starts, DType::I32, batch * num_tokens),
-            "attention: document_starts (B, T) int32");
+  EBB_CHECK_TENSORS(!starts || is_vector(starts, DType::I32, batch * num_tokens),
+                    "attention: document_starts (B, T) int32", starts, out);
   EBB_CHECK(!shape.dropout || (shape.dropout.probability < 1 && heads < (1 << 16) &&
                                num_tokens <= kMostDropoutTokens),
             "attention: dropout of a probability below 1, of up to 65535 heads and 131072 tokens");
@@ -79,11 +83,11 @@ AttentionOperands AttentionCached::operands() const {
   AttentionOperands operands = describe_attention(qkv, out, {}, shape);
   EBB_CHECK(!shape.dropout, "attention_cached: no dropout");
   const int64_t columns = 2 * operands.num_kv_heads * operands.head_size;
-  EBB_CHECK(cache && cache.shape.rank() == 3 && cache.dtype == qkv.dtype &&
-                cache.dim(0) == operands.batch && cache.dim(2) == columns,
-            "attention_cached: cache (B, S, 2 NKV D) of the type of qkv");
-  EBB_CHECK(is_vector(positions, DType::I32, operands.batch * operands.num_tokens),
-            "attention_cached: positions (B, T) int32");
+  EBB_CHECK_TENSORS(cache && cache.shape.rank() == 3 && cache.dtype == qkv.dtype &&
+                        cache.dim(0) == operands.batch && cache.dim(2) == columns,
+                    "attention_cached: cache (B, S, 2 NKV D) of the type of qkv", cache, qkv);
+  EBB_CHECK_TENSORS(is_vector(positions, DType::I32, operands.batch * operands.num_tokens),
+                    "attention_cached: positions (B, T) int32", positions, out);
   EBB_CHECK(shape.causal && !shape.document_starts,
             "attention_cached: causal, and each row is one document");
   operands.cache = cache.data;
@@ -105,10 +109,10 @@ Cost AttentionCached::check() const {
 AttentionOperands AttentionBackward::operands() const {
   EBB_CHECK(log_sum_exp, "attention_backward: log_sum_exp (B, NH, T) fp32");
   AttentionOperands operands = describe_attention(qkv, out, log_sum_exp, shape);
-  EBB_CHECK(dqkv.dtype == qkv.dtype && dqkv.shape == qkv.shape,
-            "attention_backward: dqkv must look like qkv");
-  EBB_CHECK(dout.dtype == out.dtype && dout.shape == out.shape,
-            "attention_backward: dout must look like out");
+  EBB_CHECK_TENSORS(dqkv.dtype == qkv.dtype && dqkv.shape == qkv.shape,
+                    "attention_backward: dqkv must look like qkv", dqkv, qkv);
+  EBB_CHECK_TENSORS(dout.dtype == out.dtype && dout.shape == out.shape,
+                    "attention_backward: dout must look like out", dout, out);
   operands.dqkv = dqkv.data;
   operands.dout = dout.data;
   return operands;
@@ -118,6 +122,7 @@ Cost AttentionBackward::check() const {
   const double flops = 5.0 * operands().product_flops();
   return {.flops = flops,
           .attention_flops = flops,
+          .attention_backward_flops = flops,
           .bytes = total_bytes(dqkv, dout, qkv, out, log_sum_exp, shape.document_starts),
           .name = "attention_backward"};
 }

@@ -1,5 +1,5 @@
-// The kernels that compute each element from few others (device/kernels.h): activations, sums of
-// tensors, dropout, and rotary embeddings.
+// The kernels that compute each element from few others (device/kernels.h): activations, sums and
+// products of tensors, copies of columns, dropout, and rotary embeddings.
 #pragma once
 
 #include <span>
@@ -51,6 +51,28 @@ struct SwigluBackward {
 /// y = a + b; all tensors have one float type and one number of elements.
 struct Add {
   Tensor y, a, b;
+
+  Cost check() const;
+  void run(const HostLaunch& host) const;
+  void run(const GpuLaunch& gpu) const;
+};
+
+/// y = or += a * b; all tensors have one float type and one number of elements.
+struct Multiply {
+  Tensor y, a, b;
+  Write write;
+
+  Cost check() const;
+  void run(const HostLaunch& host) const;
+  void run(const GpuLaunch& gpu) const;
+};
+
+/// Columns [to_first, to_first + num_columns) of `to` = or += the columns from from_first on of
+/// `from`; both have N rows and one float type, and different memory.
+struct CopyColumns {
+  Tensor to, from;
+  int64_t to_first, from_first, num_columns;
+  Write write;
 
   Cost check() const;
   void run(const HostLaunch& host) const;

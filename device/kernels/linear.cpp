@@ -1,5 +1,8 @@
 #include "device/kernels/linear.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "device/kernels/checks.h"
 
 namespace ebb {
@@ -7,6 +10,22 @@ namespace {
 
 double product_flops(int64_t m, int64_t n, int64_t k) {
   return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+Cost product_cost(double flops, const Tensor& weight, double bytes, std::string_view name) {
+  const bool narrow = std::min(weight.dim(0), weight.dim(1)) < kNarrow;
+  return {.flops = flops, .narrow_flops = narrow ? flops : 0, .bytes = bytes, .name = name};
+}
+
+/// The cost of a product and of the activation in the same kernel, which adds `bytes` of traffic.
+Cost cost_with_activation(const Cost& product, double activation_flops, double bytes,
+                          std::string_view name) {
+  Cost cost = product;
+  cost.flops += activation_flops;
+  cost.vector_flops = activation_flops;
+  cost.bytes += bytes;
+  cost.name = name;
+  return cost;
 }
 
 /// Has the tensor `width` columns and possibly padding?
@@ -18,25 +37,23 @@ bool has_columns(const Tensor& tensor, int64_t width) {
 }  // namespace
 
 Cost LinearForward::check() const {
-  EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && w.dtype == x.dtype,
-            "linear_forward: y, x and w must be of one float type");
-  EBB_CHECK(w.shape.rank() == 2 && x.columns() == w.dim(1) && has_columns(y, w.dim(0)) &&
-                y.rows() == x.rows(),
-            "linear_forward: y (N, OC) = x (N, C) w (OC, C)^T");
-  EBB_CHECK(!bias || is_vector(bias, x.dtype, w.dim(0)), "linear_forward: bias (OC)");
-  return {.flops = product_flops(x.rows(), w.dim(0), w.dim(1)),
-          .bytes = total_bytes(y, x, w, bias),
-          .name = "linear_forward"};
+  EBB_CHECK_TENSORS(is_float(x.dtype) && y.dtype == x.dtype && w.dtype == x.dtype,
+                    "linear_forward: y, x and w must be of one float type", y, x, w);
+  EBB_CHECK_TENSORS(w.shape.rank() == 2 && x.columns() == w.dim(1) && has_columns(y, w.dim(0)) &&
+                        y.rows() == x.rows(),
+                    "linear_forward: y (N, OC) = x (N, C) w (OC, C)^T", y, x, w);
+  EBB_CHECK_TENSORS(!bias || is_vector(bias, x.dtype, w.dim(0)), "linear_forward: bias (OC)", bias,
+                    w);
+  return product_cost(product_flops(x.rows(), w.dim(0), w.dim(1)), w, total_bytes(y, x, w, bias),
+                      "linear_forward");
 }
 
 Cost LinearActivationForward::check() const {
-  EBB_CHECK(before.columns() == w.dim(0), "linear_activation_forward: before (N, OC)");
+  EBB_CHECK_TENSORS(before.columns() == w.dim(0), "linear_activation_forward: before (N, OC)",
+                    before, w);
   const auto parts = split();
-  const Cost linear = parts.first.check(), activation = parts.second.check();
-  return {.flops = linear.flops + activation.flops,
-          .vector_flops = activation.flops,
-          .bytes = linear.bytes + total_bytes(y),
-          .name = "linear_activation_forward"};
+  return cost_with_activation(parts.first.check(), parts.second.check().flops, total_bytes(y),
+                              "linear_activation_forward");
 }
 
 std::pair<LinearForward, ActivationForward> LinearActivationForward::split() const {
@@ -44,24 +61,20 @@ std::pair<LinearForward, ActivationForward> LinearActivationForward::split() con
 }
 
 Cost LinearBackwardInput::check() const {
-  EBB_CHECK(
+  EBB_CHECK_TENSORS(
       is_float(dy.dtype) && w.dtype == dy.dtype && (dx.dtype == dy.dtype || dx.dtype == DType::F32),
-      "linear_backward_input: dy and w must be of one float type, dx of it or fp32");
-  EBB_CHECK(w.shape.rank() == 2 && dx.columns() == w.dim(1) && has_columns(dy, w.dim(0)) &&
-                dx.rows() == dy.rows(),
-            "linear_backward_input: dx (N, C) = dy (N, OC) w (OC, C)");
-  return {.flops = product_flops(dy.rows(), w.dim(1), w.dim(0)),
-          .bytes = total_bytes(dx, dy, w),
-          .name = "linear_backward_input"};
+      "linear_backward_input: dy and w must be of one float type, dx of it or fp32", dx, dy, w);
+  EBB_CHECK_TENSORS(w.shape.rank() == 2 && dx.columns() == w.dim(1) && has_columns(dy, w.dim(0)) &&
+                        dx.rows() == dy.rows(),
+                    "linear_backward_input: dx (N, C) = dy (N, OC) w (OC, C)", dx, dy, w);
+  return product_cost(product_flops(dy.rows(), w.dim(1), w.dim(0)), w, total_bytes(dx, dy, w),
+                      "linear_backward_input");
 }
 
 Cost ActivationLinearBackward::check() const {
   const auto parts = split();
-  const Cost linear = parts.first.check(), activation = parts.second.check();
-  return {.flops = linear.flops + activation.flops,
-          .vector_flops = activation.flops,
-          .bytes = linear.bytes + total_bytes(before),
-          .name = "activation_linear_backward"};
+  return cost_with_activation(parts.first.check(), parts.second.check().flops, total_bytes(before),
+                              "activation_linear_backward");
 }
 
 std::pair<LinearBackwardInput, ActivationBackward> ActivationLinearBackward::split() const {
@@ -69,16 +82,15 @@ std::pair<LinearBackwardInput, ActivationBackward> ActivationLinearBackward::spl
 }
 
 Cost LinearBackwardWeight::check() const {
-  EBB_CHECK(is_float(x.dtype) && dy.dtype == x.dtype && dw.dtype == DType::F32,
-            "linear_backward_weight: dy and x of one float type, dw fp32");
-  EBB_CHECK(dw.shape.rank() == 2 && has_columns(dy, dw.dim(0)) && x.columns() == dw.dim(1) &&
-                dy.rows() == x.rows(),
-            "linear_backward_weight: dw (OC, C) = dy (N, OC)^T x (N, C)");
-  EBB_CHECK(!dbias || is_vector(dbias, DType::F32, dw.dim(0)),
-            "linear_backward_weight: dbias (OC) fp32");
-  return {.flops = product_flops(dw.dim(0), dw.dim(1), x.rows()),
-          .bytes = total_bytes(dw, dbias, dy, x),
-          .name = "linear_backward_weight"};
+  EBB_CHECK_TENSORS(is_float(x.dtype) && dy.dtype == x.dtype && dw.dtype == DType::F32,
+                    "linear_backward_weight: dy and x of one float type, dw fp32", dw, dy, x);
+  EBB_CHECK_TENSORS(dw.shape.rank() == 2 && has_columns(dy, dw.dim(0)) &&
+                        x.columns() == dw.dim(1) && dy.rows() == x.rows(),
+                    "linear_backward_weight: dw (OC, C) = dy (N, OC)^T x (N, C)", dw, dy, x);
+  EBB_CHECK_TENSORS(!dbias || is_vector(dbias, DType::F32, dw.dim(0)),
+                    "linear_backward_weight: dbias (OC) fp32", dbias, dw);
+  return product_cost(product_flops(dw.dim(0), dw.dim(1), x.rows()), dw,
+                      total_bytes(dw, dbias, dy, x), "linear_backward_weight");
 }
 
 }  // namespace ebb

@@ -53,6 +53,18 @@ struct CrossEntropyGradient {
   void run(const GpuLaunch& gpu) const;
 };
 
+/// losses (N) fp32 = the mean of (x - target)^2 over a row. x and targets (N, C) have float types,
+/// which may differ. With dx (N, C) of x's type: dx = or += 2 (x - target) / C * gradient_scale.
+struct MeanSquaredError {
+  Tensor losses, dx, x, targets;
+  Write write;
+  float gradient_scale;
+
+  Cost check() const;
+  void run(const HostLaunch& host) const;
+  void run(const GpuLaunch& gpu) const;
+};
+
 /// total (1) fp64 = or += the sum of values (N) fp32, in a fixed tree.
 struct Sum {
   Tensor total, values;

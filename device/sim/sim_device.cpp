@@ -19,7 +19,9 @@ constexpr size_t kAlignment = size_t{2} << 20;
 
 void add_cost(Cost& sum, const Cost& cost) {
   sum.flops += cost.flops;
+  sum.narrow_flops += cost.narrow_flops;
   sum.attention_flops += cost.attention_flops;
+  sum.attention_backward_flops += cost.attention_backward_flops;
   sum.vector_flops += cost.vector_flops;
   ++sum.num_kernels;
   sum.bytes += cost.bytes;

@@ -1,5 +1,8 @@
-// A program that embeds Ebb: its own model, with a primitive of its own (swish.h), its own data and
-// its own training loop, on a device whose budget is smaller than the model's weights.
+// A program that embeds Ebb: its own model (classifier.h), with a primitive of its own (swish.h),
+// its own data and its own training loop, on a device whose budget is smaller than the model's
+// weights. Then it saves, restores and changes the state (state.h).
+//
+//   embed [host|cuda [FILE]]        [host embed.state]; FILE: where it saves the state
 #include <ebb/ebb.h>
 
 #include <cstddef>
@@ -8,81 +11,28 @@
 #include <exception>
 #include <random>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "classifier.h"
 #include "spirals.h"
-#include "swish.h"
+#include "state.h"
 
 namespace {
 
-constexpr int64_t kBatch = 64;
-constexpr int64_t kChannels = 512;
-constexpr int kNumLayers = 12;
-
-/// Only the forward is written; the backward follows from it.
-class Classifier : public ebb::Model {
- public:
-  Classifier() {
-    in_ = add_linear("in", kChannels, 2, 1.0f);
-    for (int i = 0; i < kNumLayers; ++i) {
-      const std::string name = "layer." + std::to_string(i);
-      Layer layer;
-      layer.linear = add_linear(name, kChannels, kChannels, 0.01f);
-      layer.slope = parameters_.add(name + ".slope", {kChannels}, ebb::Init::ones());
-      layers_.push_back(layer);
-    }
-    out_ = add_linear("out", kNumClasses, kChannels, 0.02f);
-  }
-
-  const ebb::Parameters& parameters() const override { return parameters_; }
-
-  std::vector<ebb::InputSpec> inputs() const override {
-    return {{"points", {kBatch, 2}, ebb::DType::F32}, {"labels", {kBatch}, ebb::DType::I32}};
-  }
-
-  ebb::Variable begin(ebb::Tape& tape, std::span<const ebb::Tensor> inputs) const override {
-    const ebb::Variable points{.value = inputs[0]};  // an input: no gradient
-    return ebb::linear(tape, points, in_.weight, in_.bias);
-  }
-
-  uint32_t num_layers() const override { return kNumLayers; }
-
-  ebb::Variable layer(ebb::Tape& tape, std::span<const ebb::Tensor>, uint32_t i,
-                      ebb::Variable x) const override {
-    const Layer& layer = layers_[i];
-    const ebb::Variable y = ebb::linear(tape, x, layer.linear.weight, layer.linear.bias);
-    return ebb::add(tape, x, swish(tape, y, layer.slope));
-  }
-
-  void end(ebb::Tape& tape, std::span<const ebb::Tensor> inputs, ebb::Variable x) const override {
-    x = ebb::linear(tape, x, out_.weight, out_.bias);
-    ebb::cross_entropy(tape, x, inputs[1]);
-  }
-
- private:
-  struct Linear {
-    ebb::ParameterId weight = 0, bias = 0;
-  };
-  struct Layer {
-    Linear linear;
-    ebb::ParameterId slope = 0;
-  };
-
-  Linear add_linear(const std::string& name, int64_t outputs, int64_t inputs, float deviation) {
-    return {parameters_.add(name + ".weight", {outputs, inputs}, ebb::Init::normal(deviation)),
-            parameters_.add(name + ".bias", {outputs}, ebb::Init::zeros())};
-  }
-
-  ebb::Parameters parameters_;
-  Linear in_, out_;
-  std::vector<Layer> layers_;
-};
+constexpr size_t kBudget = 8 << 20;
 
 /// One micro-batch of spirals in host memory, refilled before every step.
 class Batch {
  public:
+  explicit Batch(int64_t size)
+      : points_(static_cast<size_t>(2 * size)),
+        labels_(static_cast<size_t>(size)),
+        micro_batch_{{view(points_, {size, 2}), view(labels_, {size})},
+                     static_cast<uint64_t>(size)} {}
+
   const ebb::MicroBatch& draw(std::mt19937& random) {
     draw_spirals(random, points_, labels_);
     return micro_batch_;
@@ -94,19 +44,34 @@ class Batch {
     return {reinterpret_cast<std::byte*>(values.data()), ebb::dtype_of<T>(), shape};
   }
 
-  std::vector<float> points_ = std::vector<float>(2 * kBatch);
-  std::vector<int32_t> labels_ = std::vector<int32_t>(kBatch);
-  ebb::MicroBatch micro_batch_{{view(points_, {kBatch, 2}), view(labels_, {kBatch})}, kBatch};
+  std::vector<float> points_;
+  std::vector<int32_t> labels_;
+  ebb::MicroBatch micro_batch_;
 };
 
+void expect(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("not true: " + what);
+}
+
+/// Compares the backward of swish with differences of the loss, on a small model.
+void check_backward(const ebb::DeviceProfile& profile) {
+  const Classifier model({.batch = 8, .channels = 16, .num_layers = 2});
+  std::mt19937 random(1);
+  Batch batch(8);
+  const ebb::GradientCheck check =
+      ebb::check_gradients(model, batch.draw(random).inputs, {.device = {.profile = profile}});
+  std::printf("%s\n", check.message().c_str());
+  expect(check.passed(), "the gradients are right");
+}
+
 /// Weights by name, from training to a run that keeps nothing else: the loss without gradients.
-double loss_of(ebb::Trainer& trainer, const ebb::MicroBatch& batch, size_t budget) {
-  const Classifier model;
+double loss_of(ebb::Trainer& trainer, const ebb::MicroBatch& batch, ebb::DeviceKind kind) {
+  const Classifier model({});
   const ebb::ForwardSpec pass{.model = &model};
   const ebb::PreparedInference prepared = ebb::prepare_inference(
       {&pass, 1}, {.dtype = ebb::DType::F32, .chunk_bytes = 256 << 10, .random_weights = false},
-      {.device_memory = budget});
-  const auto device = ebb::create_device({.memory_bytes = budget});
+      {.device_memory = kBudget, .device = {.kind = kind}});
+  const auto device = ebb::create_device({.profile = {.kind = kind}, .memory_bytes = kBudget});
   ebb::Inference inference(*device, prepared);
   trainer.visit_parameters(
       [&inference](std::string_view name, const ebb::Shape&, std::span<const float> values) {
@@ -115,25 +80,65 @@ double loss_of(ebb::Trainer& trainer, const ebb::MicroBatch& batch, size_t budge
   return inference.run(0, batch) / static_cast<double>(batch.num_targets);
 }
 
-int train() {
-  const Classifier model;
+/// Restores the state in another trainer, which then makes the same step.
+void check_state(ebb::Trainer& trainer, const ebb::Preparation& prepared, const Classifier& model,
+                 ebb::DeviceKind kind, const std::string& file) {
+  std::mt19937 random(2);
+  Batch batch(ClassifierSizes{}.batch);
+  const ebb::MicroBatch& next = batch.draw(random);
+
+  const uint64_t saved = trainer.state_hash();
+  const Snapshot snapshot(trainer);
+  std::future<void> saving = start_saving(trainer, file);
+  const double loss = trainer.step({&next, 1}, 1e-4).loss;  // while the file is written
+  const uint64_t after = trainer.state_hash();
+  saving.get();
+  std::future<float> finding = start_largest_master(trainer);
+
+  const auto device = ebb::create_device({.profile = {.kind = kind}, .memory_bytes = kBudget});
+  ebb::Trainer another(model, *device, prepared);
+  ebb::read_state(another, file);
+  expect(another.state_hash() == saved, "the file has the state before the step");
+  expect(another.num_updates() == trainer.num_updates() - 1, "the file has the counters");
+  expect(another.step({&next, 1}, 1e-4).loss == loss, "the step after it has the same loss");
+  expect(another.state_hash() == after, "and ends with the same bits");
+
+  expect(finding.get() > 0, "some weights are not 0");
+
+  snapshot.restore(another);
+  expect(another.state_hash() == saved, "the snapshot has the same state");
+
+  copy_weights(trainer, another);
+  expect(another.read_parameter("out.weight") == trainer.read_parameter("out.weight"),
+         "the weights are copied");
+  scale_weights(another, model, "out.weight", 0.5f);
+  expect(another.read_parameter("out.weight")[5] == trainer.read_parameter("out.weight")[5] / 2,
+         "the weights are halved");
+  std::printf("state %016llx after %lld updates, %llu skipped steps: saved and restored\n",
+              static_cast<unsigned long long>(saved),
+              static_cast<long long>(trainer.num_updates() - 1),
+              static_cast<unsigned long long>(trainer.num_skipped()));
+}
+
+int train(ebb::DeviceKind kind, const std::string& file) {
+  const Classifier model({});
   const ebb::TrainerOptions options{.dtype = ebb::DType::F32,
                                     .chunk_bytes = 256 << 10,
                                     .schedule = {.recompute = ebb::kRecomputeEach}};
-  const size_t budget = 8 << 20;
 
-  const ebb::Preparation prepared = ebb::prepare(model, options, {.device_memory = budget});
+  const ebb::Preparation prepared =
+      ebb::prepare(model, options, {.device_memory = kBudget, .device = {.kind = kind}});
   const size_t weight_bytes = prepared.layout->space_bytes(ebb::Space::Weights);
   std::printf("Ebb %s: %s of weights, a device budget of %s (%s would hold everything)\n",
               ebb::version().data(), ebb::format_bytes(weight_bytes).c_str(),
-              ebb::format_bytes(budget).c_str(),
+              ebb::format_bytes(kBudget).c_str(),
               ebb::format_bytes(prepared.full_device_bytes).c_str());
-  if (budget >= weight_bytes) return 1;  // then this would show nothing
+  expect(kBudget < weight_bytes, "the weights do not fit");
 
-  const auto device = ebb::create_device({.memory_bytes = budget});
+  const auto device = ebb::create_device({.profile = {.kind = kind}, .memory_bytes = kBudget});
   ebb::Trainer trainer(model, *device, prepared);
   std::mt19937 random(1);
-  Batch batch;
+  Batch batch(ClassifierSizes{}.batch);
   double first = 0, last = 0;
   for (int step = 1; step <= 80; ++step) {
     const ebb::StepResult result = trainer.step({&batch.draw(random), 1}, 1e-4);
@@ -143,22 +148,29 @@ int train() {
   }
   std::printf("loss %.4f -> %.4f, device peak %s\n", first, last,
               ebb::format_bytes(device->peak_bytes()).c_str());
+  expect(last < first / 2 && device->peak_bytes() <= kBudget, "it learns within the budget");
+
+  check_state(trainer, prepared, model, kind, file);
+
   const ebb::MicroBatch& fresh = batch.draw(random);
-  const double before = loss_of(trainer, fresh, budget);
+  const double before = loss_of(trainer, fresh, kind);
   std::vector<float> bias = trainer.read_parameter("out.bias");
   bias[0] += 30;
   trainer.write_parameter("out.bias", bias);
-  const double after = loss_of(trainer, fresh, budget);
+  const double after = loss_of(trainer, fresh, kind);
   std::printf("loss without gradients %.4f, with a bias for the first class %.4f\n", before, after);
-  if (before > first / 2 || after < before + 1) return 1;
-  return last < first / 2 && device->peak_bytes() <= budget ? 0 : 1;
+  expect(before < first / 2 && after > before + 1, "the bias decides");
+  return 0;
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   try {
-    return train();
+    const bool on_gpu = argc > 1 && std::string_view(argv[1]) == "cuda";
+    const ebb::DeviceKind kind = on_gpu ? ebb::DeviceKind::Cuda : ebb::DeviceKind::Host;
+    check_backward({.kind = kind});
+    return train(kind, argc > 2 ? argv[2] : "embed.state");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -2,8 +2,6 @@
 //
 //   y = x * sigmoid(slope * x)        Ramachandran et al., "Searching for Activation Functions",
 //   2017
-//
-// Written for the host device: its kernels are host functions on the compute stream.
 #pragma once
 
 #include <ebb/ebb.h>

@@ -17,10 +17,15 @@ double time_of(double amount, double rate) { return rate > 0 ? amount / rate : 0
 /// cores of a host hardly do: the times add.
 double seconds_of(const Cost& cost, const Machine& machine) {
   const auto or_products = [&](double rate) { return rate > 0 ? rate : machine.flops_per_s; };
-  const double products = cost.flops - cost.attention_flops - cost.vector_flops;
+  // Without a rate of its own, a part counts as the whole that it belongs to.
+  const double narrow = machine.narrow_flops_per_s > 0 ? cost.narrow_flops : 0;
+  const double backward =
+      machine.attention_backward_flops_per_s > 0 ? cost.attention_backward_flops : 0;
+  const double products = cost.flops - cost.attention_flops - cost.vector_flops - narrow;
   const double arithmetic_s =
-      time_of(products, machine.flops_per_s) +
-      time_of(cost.attention_flops, or_products(machine.attention_flops_per_s)) +
+      time_of(products, machine.flops_per_s) + time_of(narrow, machine.narrow_flops_per_s) +
+      time_of(cost.attention_flops - backward, or_products(machine.attention_flops_per_s)) +
+      time_of(backward, machine.attention_backward_flops_per_s) +
       time_of(cost.vector_flops, or_products(machine.vector_flops_per_s));
   const double memory_s = time_of(cost.bytes, machine.device_bytes_per_s);
   const bool on_cores = machine.shared_cores && !machine.emulate_compute;

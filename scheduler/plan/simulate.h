@@ -25,12 +25,14 @@
 namespace ebb {
 
 struct Machine {
-  double flops_per_s = 0;            ///< of matrix products
-  double attention_flops_per_s = 0;  ///< 0: flops_per_s
-  double vector_flops_per_s = 0;     ///< of norms, activations, the loss; 0: flops_per_s
-  double kernel_s = 0;               ///< to start and end a kernel, added for each kernel
-  double device_bytes_per_s = 0;     ///< device memory
-  double load_bytes_per_s = 0;       ///< host to device
+  double flops_per_s = 0;                     ///< of matrix products
+  double narrow_flops_per_s = 0;              ///< of narrow products (kNarrow); 0: flops_per_s
+  double attention_flops_per_s = 0;           ///< 0: flops_per_s
+  double attention_backward_flops_per_s = 0;  ///< 0: attention_flops_per_s
+  double vector_flops_per_s = 0;              ///< of norms, activations, the loss; 0: flops_per_s
+  double kernel_s = 0;                        ///< to start and end a kernel, added for each kernel
+  double device_bytes_per_s = 0;              ///< device memory
+  double load_bytes_per_s = 0;                ///< host to device
   double store_bytes_per_s = 0;
   double update_bytes_per_s = 0;  ///< host memory, for the optimizer
   bool shared_cores = false;      ///< kernels, copies and the optimizer use the same cores

@@ -23,8 +23,9 @@ void RunBuffers::clear() {
 }
 
 void RunBuffers::add_input(const InputSpec& spec, const Tensor& values) {
-  EBB_CHECK(values.dtype == spec.dtype && values.shape == spec.shape,
-            fmt::format("input '{}' has the wrong type or shape", spec.name));
+  EBB_CHECK_SHAPES(values.dtype == spec.dtype && values.shape == spec.shape,
+                   fmt::format("input '{}' is {} {}, not {}", spec.name, to_string(spec.shape),
+                               name_of(spec.dtype), to_string(values)));
   EBB_CHECK(used_bytes_ + values.bytes() <= host_inputs_.bytes(),
             fmt::format("input '{}' ends at byte {}, but the buffer for inputs has {} bytes",
                         spec.name, used_bytes_ + values.bytes(), host_inputs_.bytes()));

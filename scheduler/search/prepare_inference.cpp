@@ -147,9 +147,8 @@ BlockNeed need_of(const PreparedInference& p, std::span<const ChunkTrace> chunk_
 void make_plans(PreparedInference& p, std::span<const ChunkTrace> chunk_traces) {
   for (size_t i = 0; i < chunk_traces.size(); ++i) {
     auto& forward = p.forwards[i];
-    const PlanOptions options{.num_blocks = p.num_blocks,
-                              .update = false,
-                              .schedule = {.resident_chunks = p.resident_chunks}};
+    PlanOptions options{.num_blocks = p.num_blocks, .update = false};
+    options.schedule.resident_chunks = p.resident_chunks;
     forward.plan = make_plan(chunk_traces[i], forward.trace, *p.layout, options);
     const std::vector<std::string> faults =
         validate(forward.plan, forward.trace, *p.layout, options);

@@ -8,7 +8,7 @@ ebb_test(test_device_emulated
 # Under ThreadSanitizer each thread of a block is a fiber, and a step takes minutes. So a separate program runs only a
 # few small steps there.
 ebb_test_objects(gpu_training
-  SOURCES trainer/test_gpu_training.cpp trainer/test_gpu_models.cpp LIBS test_support)
+  SOURCES trainer/test_gpu_training.cpp trainer/test_gpu_models.cpp trainer/test_gpu_regression.cpp LIBS test_support)
 ebb_test(test_training_cuda SOURCES $<TARGET_OBJECTS:gpu_training> trainer/on_gpu.cpp LIBS test_support NOT_TSAN)
 set_tests_properties(test_training_cuda PROPERTIES SKIP_REGULAR_EXPRESSION "on_gpu.cpp:[0-9]+: Skipped")
 ebb_test(test_training_emulated

@@ -4,6 +4,7 @@
 Usage: run_commands.py --root DIR --ebb BINARY [FILE...]    only these FILEs
 
 A block must end with exit code 0. A comment on the line before changes this. Its items are separated by semicolons:
+  <!-- run: before COMMAND --> COMMAND, which the reader does not see, prepares the folder
   <!-- run: skip REASON -->    the block is not run; REASON names the test that runs it
   <!-- run: add FLAGS -->      FLAGS replace or extend those of each `ebb train` and `ebb profile`, to shorten the run
   <!-- run: exit CODE -->      the exit code of the last command
@@ -25,13 +26,14 @@ import time
 BLOCK = re.compile(r"(?:^<!-- run: (?P<marks>.*?) -->\n)?^```sh\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 TRAINS = re.compile(r"(?P<command>\bebb (?:train|profile)\b(?:[^\n|>\\]|\\\n)*)")
 PATHS = re.compile(r"(?<![\w/.~-])[\w.-]+(?:/[\w.-]+)+")
-MARKS = ("skip", "add", "exit", "says")
+MARKS = ("before", "skip", "add", "exit", "says")
 
 
 @dataclasses.dataclass
 class Block:
     place: str  # "README.md:40"
     text: str
+    before: str = ""
     skip: str = ""
     add: str = ""
     exit: int = 0
@@ -97,7 +99,7 @@ def run(block, root, ebb, files=()):
         cache = pathlib.Path(tempfile.gettempdir()) / "ebb-test-cache"
         environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(cache)}
         done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", shortened(block)],
+            ["bash", "-e", "-o", "pipefail", "-c", f"{block.before}\n{shortened(block)}"],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

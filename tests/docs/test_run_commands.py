@@ -49,6 +49,10 @@ class RunCommands(unittest.TestCase):
         self.assertEqual(self.outcome(page("ebb plan", "<!-- run: exit 3 -->\n"))[0], 1)
         self.assertEqual(self.outcome(page("ebb plan", "<!-- run: says fail -->\n"))[0], 1)
 
+    def test_a_command_prepares_the_folder(self):
+        self.assertEqual(self.outcome(page("cat made", "<!-- run: before echo word >made; says word -->\n"))[0], 0)
+        self.assertEqual(self.outcome(page("cat made"))[0], 1)
+
     def test_flags_replace_those_of_the_same_name(self):
         command = "ebb train --data x --steps 40 \\\n  --log y | cat\nebb plan --steps 3"
         marks = "<!-- run: add --steps 1; says ebb train --data x --log y --steps 1 -->\n"

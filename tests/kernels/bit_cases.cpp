@@ -79,6 +79,24 @@ Bits run_elementwise(Harness& h, DType t) {
   return bits;
 }
 
+Bits run_rows(Harness& h, DType t) {
+  constexpr int64_t n = 70;
+  Bits bits;
+  for (const int64_t c : {197, 200, 1999, 2048}) {
+    const Array x = random_array(t, {n, c}, 1, 6.0), dy = random_array(t, {n, c}, 2);
+    const Array y(t, {n, c}), dx(t, {n, c}), wide(t, {n, 2 * c}), losses(DType::F32, {n});
+    h.kernels->submit(h.stream, SoftmaxForward{y, x});
+    h.kernels->submit(h.stream, SoftmaxBackward{dx, dy, y, Write::Store});
+    append(bits, dx);
+    h.kernels->submit(h.stream, Multiply{dx, x, y, Write::Add});
+    h.kernels->submit(h.stream, CopyColumns{wide, x, 0, 0, c, Write::Store});
+    h.kernels->submit(h.stream, CopyColumns{wide, dx, c, 0, c, Write::Store});
+    h.kernels->submit(h.stream, MeanSquaredError{losses, dx, x, dy, Write::Add, 0.01f});
+    for (const Array* a : {&y, &dx, &wide, &losses}) append(bits, *a);
+  }
+  return bits;
+}
+
 Bits run_linear_activation(Harness& h, DType t) {
   constexpr int64_t n = 70, c = 130;
   Bits bits;
@@ -212,6 +230,7 @@ std::span<const BitCase> bit_cases() {
                                    {"rms_norm", run_rms_norm},
                                    {"rotary_and_swiglu", run_rotary_and_swiglu},
                                    {"elementwise", run_elementwise},
+                                   {"rows", run_rows},
                                    {"embedding", run_embedding},
                                    {"attention", run_attention},
                                    {"loss", run_loss},

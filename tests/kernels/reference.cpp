@@ -118,6 +118,29 @@ Values swiglu_gradient(const Values& dy, const Values& x, int64_t n, int64_t f) 
   return values(dx);
 }
 
+// ---- Rows ---------------------------------------------------------------------------------------
+
+Values softmax(const Values& x, int64_t n, int64_t c) {
+  Table y = table(x, n, c);
+  const Column top = y.rowwise().maxCoeff();
+  y = (y.colwise() - top).exp();
+  const Column sum = y.rowwise().sum();
+  return values(y.colwise() / sum);
+}
+
+Values softmax_gradient(const Values& dy, const Values& y, int64_t n, int64_t c) {
+  const Table gradient = table(dy, n, c), result = table(y, n, c);
+  const Column mean = (gradient * result).rowwise().sum();
+  return values(result * (gradient.colwise() - mean));
+}
+
+SquaredError squared_error(const Values& x, const Values& targets, int64_t n, int64_t c,
+                           double scale) {
+  const Table difference = table(x, n, c) - table(targets, n, c);
+  return {values(Column(difference.square().rowwise().mean())),
+          values(Table(difference * (2 * scale / static_cast<double>(c))))};
+}
+
 // ---- Norms -------------------------------------------------------------------------------------
 
 namespace {

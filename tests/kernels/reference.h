@@ -33,6 +33,17 @@ Values activation_slope(Activation kind, const Values& x);
 Values swiglu(const Values& x, int64_t n, int64_t f);
 Values swiglu_gradient(const Values& dy, const Values& x, int64_t n, int64_t f);
 
+/// The softmax of each row of x (n, c), and the gradient of x from dy and the result y.
+Values softmax(const Values& x, int64_t n, int64_t c);
+Values softmax_gradient(const Values& dy, const Values& y, int64_t n, int64_t c);
+
+/// The mean of (x - targets)^2 over each row, and `scale` times the gradient of their sum.
+struct SquaredError {
+  Values losses, gradient;
+};
+SquaredError squared_error(const Values& x, const Values& targets, int64_t n, int64_t c,
+                           double scale);
+
 /// `mean` is empty for rms_norm.
 struct Norm {
   Values y, mean, rstd;

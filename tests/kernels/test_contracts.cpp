@@ -23,6 +23,14 @@ Planes imaginary_planes() {
   return planes;
 }
 
+/// A kernel of a program that embeds Ebb.
+struct OwnCopy {
+  Tensor y, x;
+  Cost check() const { return {.bytes = 1, .name = "own_copy"}; }
+  void run(ThreadTeam&) const {}
+  void run(GpuStream) const {}
+};
+
 TEST(Contracts, ASimulatedDeviceAccessesNoMemory) {
   Harness h;
   Kernels* const kernels = &*h.kernels;
@@ -60,7 +68,11 @@ TEST(Contracts, ASimulatedDeviceAccessesNoMemory) {
       {"swiglu_backward", SwigluBackward{wide, x, wide, Write::Add}},
       {"activation_forward", ActivationForward{dx, x, Activation::Relu}},
       {"activation_backward", ActivationBackward{dx, x, x, Activation::Relu, Write::Add}},
+      {"softmax_forward", SoftmaxForward{dx, x}},
+      {"softmax_backward", SoftmaxBackward{dx, x, x, Write::Add}},
       {"add", Add{dx, x, x}},
+      {"multiply", Multiply{dx, x, x, Write::Add}},
+      {"copy_columns", CopyColumns{wide, x, c, 0, c, Write::Store}},
       {"accumulate", Accumulate{dx, x}},
       {"fill_zero", FillZero{dx}},
       {"dropout", ApplyDropout{dx, {.probability = 0.5f}}},
@@ -73,6 +85,8 @@ TEST(Contracts, ASimulatedDeviceAccessesNoMemory) {
       {"cross_entropy_statistics",
        CrossEntropyStatistics{row, statistics, y, indices, {v, v, 3 * v}}},
       {"cross_entropy_gradient", CrossEntropyGradient{y, statistics, indices, {v, v, 3 * v}, 1.0f}},
+      {"mean_squared_error", MeanSquaredError{row, dx, x, x, Write::Add, 1.0f}},
+      {"own_copy", OwnCopy{dx, x}},
       {"sum", Sum{imaginary(DType::F64, {1}), row, Write::Add}},
       {"round_gradient", RoundGradient{imaginary(t, {n}), row, {}, {}}},
       {"squared_norm_pieces", SquaredNormPieces{imaginary(DType::F64, {1}), x}},
@@ -134,6 +148,16 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
                LogicError);
   EXPECT_THROW(k.submit(s, ActivationForward{t({4}), b({4}), Activation::Relu}), LogicError);
   EXPECT_THROW(k.submit(s, Add{t({4}), t({4}), t({5})}), LogicError);
+  EXPECT_THROW(k.submit(s, Multiply{t({4}), t({4}), b({4}), Write::Store}), ShapeError);
+  EXPECT_THROW(k.submit(s, CopyColumns{t({4, 5}), t({4, 3}), 3, 0, 3, Write::Store}), ShapeError);
+  EXPECT_THROW(k.submit(s, CopyColumns{t({4, 5}), t({3, 3}), 0, 0, 3, Write::Store}), ShapeError);
+  EXPECT_THROW(k.submit(s, SoftmaxForward{t({4, 5}), t({5, 4})}), ShapeError);
+  EXPECT_THROW(k.submit(s, SoftmaxBackward{t({4, 5}), t({4, 5}), b({4, 5}), Write::Add}),
+               ShapeError);
+  EXPECT_THROW(k.submit(s, MeanSquaredError{t({4}), {}, t({4, 3}), i({4, 3}), Write::Store, 1.0f}),
+               ShapeError);
+  EXPECT_THROW(k.submit(s, MeanSquaredError{t({3}), {}, t({4, 3}), t({4, 3}), Write::Store, 1.0f}),
+               ShapeError);
   EXPECT_THROW(k.submit(s, Accumulate{i({4}), t({4})}), LogicError);
   EXPECT_THROW(k.submit(s, EmbeddingForward{t({4, 3}), i({5}), {}, t({9, 3}), {}}), LogicError);
   EXPECT_THROW(k.submit(s, EmbeddingForward{t({4, 3}), i({4}), {}, t({9, 3}), t({9, 3})}),
@@ -174,6 +198,40 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
   EXPECT_THROW(k.submit(s, SquaredNormPieces{imaginary(DType::F64, {2}), t({65536})}), LogicError);
   EXPECT_THROW(k.submit(s, AdamWUpdate{}), LogicError);
   EXPECT_THROW(k.submit(s, AdamWUpdate{imaginary_planes(), 4, nullptr}), LogicError);
+}
+
+TEST(Contracts, AShapeErrorNamesTheTensorsAndTheirSizes) {
+  Harness h;
+  const Tensor x = imaginary(DType::BF16, {2, 4, 128}), w = imaginary(DType::BF16, {10, 64});
+  const Tensor y = imaginary(DType::BF16, {2, 4, 10});
+  try {
+    h.kernels->submit(h.stream, LinearForward{y, x, w, {}});
+    FAIL() << "the shapes do not fit";
+  } catch (const ShapeError& error) {
+    EXPECT_STREQ(error.what(),
+                 "linear_forward: y (N, OC) = x (N, C) w (OC, C)^T, not y (2, 4, 10) bf16, "
+                 "x (2, 4, 128) bf16, w (10, 64) bf16");
+  }
+}
+
+TEST(Contracts, ViewsThatDoNotExistNameTheSizes) {
+  const Tensor x = imaginary(DType::F32, {4, 6});
+  const auto message_of = [](const auto& view) {
+    try {
+      view();
+    } catch (const ShapeError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message_of([&] {
+              x.reshape({5, 5});
+            }),
+            "a tensor (4, 6) fp32 cannot become (5, 5), which has another number of elements");
+  EXPECT_EQ(message_of([&] { x.slice_rows(3, 2); }), "a tensor (4, 6) fp32 has no rows 3 to 5");
+  EXPECT_EQ(message_of([&] { x.reshape({24}).reshape({2, 12}); }), "");
+  EXPECT_EQ(imaginary(DType::F32, {4, 0}).rows(), 0);
+  EXPECT_EQ(to_string(Tensor{}), "none");
 }
 
 TEST(Contracts, TensorsMayHaveNoRows) {

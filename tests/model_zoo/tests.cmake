@@ -20,5 +20,6 @@ ebb_test(test_hugging_face
 
 ebb_test(test_architectures
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_transformers.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/test_architectures.cpp ${CMAKE_CURRENT_LIST_DIR}/test_rotary_frequencies.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_architectures.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gradients.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_rotary_frequencies.cpp
   LIBS test_support NOT_TSAN)

@@ -309,6 +309,15 @@ TEST(Simulate, KindsOfArithmeticHaveTheirOwnRates) {
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 0.4 + 4 + 2);
   machine.kernel_s = 0.5;
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 0.4 + 4 + 2 + 1.5);
+  machine.kernel_s = 0;
+  // A part of a kind has the rate of its kind until it has one of its own.
+  c.trace.calls[0].cost.narrow_flops = 10;
+  c.trace.calls[0].cost.attention_backward_flops = 15;
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 0.4 + 4 + 2);
+  machine.narrow_flops_per_s = 50;
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 0.3 + 0.2 + 4 + 2);
+  machine.attention_backward_flops_per_s = 3;
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 0.3 + 0.2 + 1 + 5 + 2);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ MAY_INCLUDE = {
     "ebb": LIBRARY,
     "python": LIBRARY | {"ebb"},
     "tools": EVERYTHING,
-    "tests": EVERYTHING | {"tools"},
+    "tests": EVERYTHING | {"tools", "examples"},
     "bench": EVERYTHING | {"tools"},
     "examples": EVERYTHING,
 }
@@ -95,8 +95,8 @@ def why_forbidden(root, file, path, quoted, public):
             return why
         if not (root / path).is_file() and not (module == "examples" and path == "ebb/ebb.h"):
             return "there is no such file"
-    elif module != "cuda" and not (module == "bench" and name.endswith(".cu")) and CUDA_HEADER.match(path):
-        return "only cuda/ and the .cu files of bench/ may include CUDA headers"
+    elif module != "cuda" and not (module in ("bench", "examples") and name.endswith(".cu")) and CUDA_HEADER.match(path):
+        return "only cuda/ and the .cu files of bench/ and examples/ may include CUDA headers"
     if name in public:
         if target and path not in public:
             return "a public header includes one that is not installed"

@@ -35,6 +35,7 @@ LEGAL = {
     "tests/cuda_emulation/test.cpp": '#include "tests/cuda_emulation/grid.h"\n',
     "bench/bench.cpp": '#include "cpu_adam/adamw.h"\n',
     "examples/embed/main.cpp": "#include <ebb/ebb.h>\n",
+    "examples/embed/kernels.cu": "#include <cuda_runtime.h>\n",
     "ebb/ebb.h": '#include "scheduler/run/trainer.h"\n',
 }
 PUBLIC = ["ebb/ebb.h", "scheduler/run/trainer.h", "scheduler/search/prepare.h", "cpu_adam/adamw.h", "chunk/layout.h",

@@ -29,13 +29,17 @@ set(hidden)
 foreach(package TBB fmt nlohmann_json PkgConfig Eigen3 CUDAToolkit)
   list(APPEND hidden -D CMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
 endforeach()
-run("configuring the examples" ${CMAKE_COMMAND} -S ${SOURCE_DIR}/examples -B ${WORK_DIR}/build -G ${GENERATOR}
+# The examples are those of the installation.
+set(examples ${prefix}/share/doc/ebb/examples)
+run("configuring the examples" ${CMAKE_COMMAND} -S ${examples} -B ${WORK_DIR}/build -G ${GENERATOR}
   -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_PREFIX_PATH=${prefix}
   -D "CMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror" ${hidden})
 run("building the examples" ${CMAKE_COMMAND} --build ${WORK_DIR}/build)
 
-run("embed" ${WORK_DIR}/build/embed/embed)
+run("embed" ${WORK_DIR}/build/embed/embed host ${WORK_DIR}/embed.state)
 message("${output}")
+expect("\"${output}\" MATCHES \"0 of [0-9]+ compared gradients are wrong\"")
+expect("\"${output}\" MATCHES \"saved and restored\"")
 string(REGEX MATCH "loss ([0-9.]+) -> ([0-9.]+)" _ "${output}")
 set(first ${CMAKE_MATCH_1})
 set(last ${CMAKE_MATCH_2})

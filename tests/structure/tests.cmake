@@ -54,11 +54,28 @@ add_test(NAME test_build_on_ubuntu COMMAND sh ${dir}/test_build_on_ubuntu ${PROJ
 ebb_test_properties(test_build_on_ubuntu slow)
 set_tests_properties(test_build_on_ubuntu PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 7200)
 
+# The files for containers. Their commands run in roots that debootstrap makes, because tests have no Docker.
+add_test(NAME test_containers_files COMMAND Python3::Interpreter ${dir}/check_containers.py --root ${PROJECT_SOURCE_DIR})
+ebb_test_properties(test_containers_files fast)
+add_test(NAME test_check_containers COMMAND Python3::Interpreter ${dir}/test_check_containers.py)
+ebb_test_properties(test_check_containers fast)
+foreach(dockerfile Dockerfile Dockerfile.cuda)
+  add_test(NAME test_containers_${dockerfile}
+    COMMAND Python3::Interpreter ${dir}/test_containers --root ${PROJECT_SOURCE_DIR} --work ${PROJECT_BINARY_DIR}/containers
+      --dockerfile ${dockerfile})
+  ebb_test_properties(test_containers_${dockerfile} slow)
+  set_tests_properties(test_containers_${dockerfile} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 7200 RESOURCE_LOCK containers)
+endforeach()
+
 # The commands in the README and in docs/ must work.
 set(docs_dir ${dir}/../docs)
 add_test(NAME test_docs
   COMMAND Python3::Interpreter ${docs_dir}/run_commands.py --root ${PROJECT_SOURCE_DIR} --ebb $<TARGET_FILE:ebb>)
 ebb_test_properties(test_docs fast)
+add_test(NAME test_quotes COMMAND Python3::Interpreter ${docs_dir}/check_quotes.py --root ${PROJECT_SOURCE_DIR})
+ebb_test_properties(test_quotes fast)
+add_test(NAME test_check_quotes COMMAND Python3::Interpreter ${docs_dir}/test_check_quotes.py)
+ebb_test_properties(test_check_quotes fast)
 add_test(NAME test_check_docs COMMAND Python3::Interpreter ${docs_dir}/test_run_commands.py)
 ebb_test_properties(test_check_docs fast)
 

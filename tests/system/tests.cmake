@@ -1,6 +1,6 @@
 set(dir ${CMAKE_CURRENT_LIST_DIR})
 ebb_test(test_system
-  SOURCES ${dir}/test_copy.cpp ${dir}/test_numa.cpp ${dir}/test_pages.cpp ${dir}/test_record_counter.cpp ${dir}/test_thread_queue.cpp ${dir}/test_thread_team.cpp
+  SOURCES ${dir}/test_copy.cpp ${dir}/test_numa.cpp ${dir}/test_pages.cpp ${dir}/test_parallel_loop.cpp ${dir}/test_record_counter.cpp ${dir}/test_thread_queue.cpp ${dir}/test_thread_team.cpp
   LIBS ebb_device)
 
 # The same tests on a machine of two nodes that HWLOC_SYNTHETIC describes. Not with sanitizers: with them oneTBB cannot load

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks `ebb generate` with text: writes a tokenizer of words to a model folder, compares the text with the generated
-tokens, and runs the commands of the README.
+tokens, and runs the commands of docs/using.md.
 
 Usage: generate_text.py EBB FOLDER
 """
@@ -45,9 +45,9 @@ def compare(ebb, folder, tokens, flags):
     return text
 
 
-def run_the_readme(ebb, model):
-    """Runs the commands of the README, for a model of 16 positions."""
-    block, = (block for block in run_commands.blocks_of("README.md", (ROOT / "README.md").read_text())
+def run_the_page(ebb, model):
+    """Runs the commands of docs/using.md, for a model of 16 positions."""
+    block, = (block for block in run_commands.blocks_of("using.md", (ROOT / "docs" / "using.md").read_text())
               if "ebb generate --model DIR --prompt " in block.text)
     block.text = block.text.replace("--max-tokens 50", "--max-tokens 8")
     with tempfile.TemporaryDirectory() as name:
@@ -67,7 +67,7 @@ def main():
     plain = compare(ebb, folder, "3,1,4", ["--prompt", "w3 w1 w4"])
     chat = compare(ebb, folder, "7,3,1,4,8", ["--prompt", "w3 w1 w4", "--chat"])
     assert len(plain.split()) == 8 and plain != chat, (plain, chat)
-    run_the_readme(ebb, folder)
+    run_the_page(ebb, folder)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "io/json_text.h"
 #include "tests/tools/run_ebb.h"
+#include "tools/machine_rates.h"
 #include "tools/planned_machine.h"
 
 namespace ebb {
@@ -34,13 +36,77 @@ class MachineFiles : public testing::Test {
 
 TEST_F(MachineFiles, NameTheSourcesOfThePresetRates) {
   plan_json({"--machine", "h200", "--write-machine", file_});
-  const Json sources = parse_json(content_of(file_))["sources"];
-  EXPECT_SAYS(sources["flops_per_s"].get<std::string>(), "bench/results/");
-  EXPECT_TRUE(sources.contains("host_memory_bytes"));
-  EXPECT_EQ(sources["kernel_s"], "assumed: launch and tail of a short kernel");
+  const Json written = parse_json(content_of(file_));
+  EXPECT_SAYS(written["flops_per_s"]["source"].get<std::string>(), "bench/results/");
+  EXPECT_EQ(written["update_bytes_per_s"]["value"].size(), 2u);
+  EXPECT_SAYS(written["host_memory_bytes"]["source"].get<std::string>(), "assumed: a server");
   const std::string copy = (folder_.path() / "copy.json").string();
   plan_json({"--machine", file_, "--write-machine", copy});
   EXPECT_EQ(content_of(copy), content_of(file_));
+}
+
+/// A text counts as a source if it names a document, a measurement or what it is derived from.
+TEST_F(MachineFiles, OfThePresetsStateTheSourceOfEachFigure) {
+  for (const PlannedMachine& machine : machine_presets()) {
+    const std::map<std::string, std::string> sources(machine.sources.begin(),
+                                                     machine.sources.end());
+    EXPECT_TRUE(machine.optimistic) << machine.name;
+    EXPECT_TRUE(sources.contains("device_memory_bytes")) << machine.name;
+    EXPECT_TRUE(sources.contains("host_memory_bytes")) << machine.name;
+    for (const RateField& field : rate_fields()) {
+      if (machine.rates.*field.member == 0) continue;
+      const auto source = sources.find(field.name);
+      ASSERT_NE(source, sources.end()) << machine.name << ": " << field.name;
+      const auto says = [&](const char* text) {
+        return source->second.find(text) != std::string::npos;
+      };
+      EXPECT_TRUE(says("https://") || says("bench/results/") || says("derived: "))
+          << machine.name << ": " << field.name;
+    }
+  }
+}
+
+TEST_F(MachineFiles, GiveBothEndsOfTheTimeOfOnePlan) {
+  const Json both = plan_json({"--machine", "h200", "--write-machine", file_});
+  EXPECT_LT(both["optimistic_seconds"], both["predicted_seconds"]);
+  EXPECT_GT(both["optimistic_tokens_per_second"], both["tokens_per_second"]);
+  EXPECT_SAYS(plan({"--machine", "h200"}).out, "predicted (at best ");
+  // The same machine without optimistic values.
+  Json machine = parse_json(content_of(file_));
+  for (auto& [name, figure] : machine.items()) {
+    if (figure.is_object() && figure["value"].is_array()) figure["value"] = figure["value"][0];
+  }
+  const Arguments one = {"--machine", folder_.write("one.json", json_text(machine))};
+  const Json pessimistic = plan_json(one);
+  EXPECT_EQ(pessimistic["predicted_seconds"], both["predicted_seconds"]);
+  EXPECT_EQ(pessimistic["optimistic_seconds"], pessimistic["predicted_seconds"]);
+  EXPECT_EQ(plan(one).out.find("at best"), std::string::npos);
+}
+
+/// GPT-2 has 768 channels, so all its products but that of the head are narrow. Those of GPT-3 6.7B
+/// have 4096 rows or columns at least.
+TEST_F(MachineFiles, GiveNarrowProductsAndTheBackwardOfAttentionRatesOfTheirOwn) {
+  plan_json({"--machine", "h200", "--write-machine", file_});
+  const Json machine = parse_json(content_of(file_));
+  const auto seconds = [&](const std::string& preset, const std::string& slow) {
+    Json changed = machine;
+    if (!slow.empty()) changed[slow] = changed[slow]["value"][0].get<double>() / 10;
+    const std::string file = folder_.write("changed.json", json_text(changed));
+    return parse_json(
+               run_ebb({"plan", "--preset", preset, "--machine", file, "--json"}, folder_.path())
+                   .out)["predicted_seconds"]
+        .get<double>();
+  };
+  EXPECT_GT(seconds("gpt2", "narrow_flops_per_s"), 2 * seconds("gpt2", ""));
+  EXPECT_EQ(seconds("gpt3-6.7b", "narrow_flops_per_s"), seconds("gpt3-6.7b", ""));
+  const double forward = seconds("gpt2", "attention_flops_per_s");
+  const double backward = seconds("gpt2", "attention_backward_flops_per_s");
+  EXPECT_GT(forward, 1.05 * seconds("gpt2", ""));
+  EXPECT_GT(backward, forward);  // 2.5 times the arithmetic, at a lower rate
+}
+
+TEST_F(MachineFiles, OfOlderNamesAreFound) {
+  EXPECT_EQ(find_machine("a100").device, find_machine("a100-80gb").device);
 }
 
 /// With the host backend, device and host share one memory, and the kernels need a workspace of the
@@ -51,7 +117,8 @@ TEST_F(MachineFiles, OfThisMachineGiveTheSamePlan) {
   EXPECT_GT(machine.rates.flops_per_s, 0);
   EXPECT_EQ(machine.num_threads, 2);
   EXPECT_EQ(to_json(machine), content_of(file_));
-  EXPECT_SAYS(content_of(file_), "\"kernel_s\": \"measured by");
+  EXPECT_SAYS(parse_json(content_of(file_))["kernel_s"]["source"].get<std::string>(),
+              "measured by");
   const Json there = plan_json({"--machine", file_});
   EXPECT_EQ(there["memory"], here["memory"]);
   EXPECT_EQ(there["smallest_device_bytes"], here["smallest_device_bytes"]);
@@ -69,7 +136,9 @@ TEST_F(MachineFiles, WithInvalidContentAreRefused) {
   };
   refuse("{", "not JSON from here on");
   refuse("[]", "this JSON is of type array; needed is an object");
-  refuse(R"({"name": "x"})", "'device' of a machine must be a text");
+  refuse(R"({"name": "x"})",
+         "must have the fields 'device', 'device_memory_bytes', "
+         "'host_memory_bytes', 'flops_per_s', 'attention_flops_per_s', ");
   Json machine = parse_json(to_json(machine_presets().front()));
   machine["num_threads"] = 1.5;
   refuse(json_text(machine), "'num_threads' of a machine is 1.5: it must be a whole number");
@@ -83,6 +152,14 @@ TEST_F(MachineFiles, WithInvalidContentAreRefused) {
   machine["thread_count"] = 4;
   refuse(json_text(machine), "'thread_count' of a machine is not known; known are 'name', ");
   machine.erase("thread_count");
+  machine["flops_per_sec"] = 1e12;
+  refuse(json_text(machine),
+         "'flops_per_sec' of a machine is not known; did you mean "
+         "'flops_per_s'?");
+  machine.erase("flops_per_sec");
+  machine["device"] = 3;
+  refuse(json_text(machine), "'device' of a machine must be a text");
+  machine["device"] = "a device";
   machine["shared_cores"] = 1;
   refuse(json_text(machine), "'shared_cores' of a machine must be true or false");
   machine["shared_cores"] = false;
@@ -103,14 +180,27 @@ TEST_F(MachineFiles, WithInvalidContentAreRefused) {
   machine["copy_bytes_per_s"] = 1e-300;
   refuse(json_text(machine), "is 1e-300: it must be 0, or a number from 1000 to 1e+21");
   machine["copy_bytes_per_s"] = 0;
+  for (const Json& figure : {Json("fast"), Json::array({1e9}), Json{{"source", "a table"}}}) {
+    machine["load_bytes_per_s"] = figure;
+    refuse(json_text(machine), "'load_bytes_per_s' of a machine must be a number, or [");
+  }
+  machine["load_bytes_per_s"] = Json{{"value", {2e9, 1e9}}, {"source", "a table"}};
+  refuse(json_text(machine),
+         "is [2000000000, 1000000000]: the pessimistic value comes first, so "
+         "it must be the smaller one");
+  machine["load_bytes_per_s"]["value"] = 1e9;
+  machine["load_bytes_per_s"]["source"] = 3;
+  refuse(json_text(machine), "'load_bytes_per_s' of a machine must have a text as its source");
   machine.erase("load_bytes_per_s");
-  refuse(json_text(machine), "'load_bytes_per_s' of a machine must be a number");
+  refuse(json_text(machine), "must have the field 'load_bytes_per_s'");
 }
 
 TEST_F(MachineFiles, ThatDoNotExistAreRefused) {
-  for (const std::string& name : {std::string("h300"), folder_.path().string()}) {
+  EXPECT_FAILS(plan({"--machine", folder_.path().string()}), 2,
+               "--machine '" + folder_.path().string() + "': allowed is this, rtx3060, ");
+  for (const std::string& name : {std::string("RTX 4090"), std::string("rtx4909")}) {
     EXPECT_FAILS(plan({"--machine", name}), 2,
-                 "--machine '" + name + "': allowed is this, a100, h100, h200");
+                 "--machine '" + name + "': did you mean rtx4090? allowed is this, rtx3060, ");
   }
 }
 

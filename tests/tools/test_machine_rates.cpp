@@ -11,7 +11,9 @@ namespace {
 
 const RatesKey kKey{.cpu = "AMD EPYC", .device = "host, 2 threads", .num_threads = 2};
 const Machine kMachine{.flops_per_s = 4e11,
+                       .narrow_flops_per_s = 3e11,
                        .attention_flops_per_s = 2e11,
+                       .attention_backward_flops_per_s = 1.5e11,
                        .vector_flops_per_s = 1e11,
                        .kernel_s = 1e-5,
                        .device_bytes_per_s = 5e10,
@@ -28,10 +30,15 @@ TEST(MachineRates, LeaveOutTheMemoryTrafficOfArithmetic) {
 }
 
 TEST(MachineRates, AreWrittenToAFileAndReadBack) {
-  const auto back = rates_from_json(to_json(kKey, kMachine), kKey);
-  ASSERT_TRUE(back);
+  const MeasuredRates written{.machine = kMachine, .other_load = 0.25};
+  const auto read = rates_from_json(to_json(kKey, written), kKey);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->other_load, written.other_load);
+  const Machine* const back = &read->machine;
   EXPECT_EQ(back->flops_per_s, kMachine.flops_per_s);
   EXPECT_EQ(back->attention_flops_per_s, kMachine.attention_flops_per_s);
+  EXPECT_EQ(back->narrow_flops_per_s, kMachine.narrow_flops_per_s);
+  EXPECT_EQ(back->attention_backward_flops_per_s, kMachine.attention_backward_flops_per_s);
   EXPECT_EQ(back->vector_flops_per_s, kMachine.vector_flops_per_s);
   EXPECT_EQ(back->kernel_s, kMachine.kernel_s);
   EXPECT_EQ(back->device_bytes_per_s, kMachine.device_bytes_per_s);
@@ -43,7 +50,7 @@ TEST(MachineRates, AreWrittenToAFileAndReadBack) {
 }
 
 TEST(MachineRates, OfAnotherMachineAreNotUsed) {
-  const std::string text = to_json(kKey, kMachine);
+  const std::string text = to_json(kKey, {.machine = kMachine});
   const auto other = [&](auto change) {
     RatesKey key = kKey;
     change(key);
@@ -59,7 +66,7 @@ TEST(MachineRates, OfAnotherMachineAreNotUsed) {
 }
 
 TEST(MachineRates, DamagedTextIsNotUsed) {
-  const std::string text = to_json(kKey, kMachine);
+  const std::string text = to_json(kKey, {.machine = kMachine});
   for (size_t length = 0; length + 2 < text.size(); length += 7) {
     EXPECT_FALSE(rates_from_json(text.substr(0, length), kKey)) << length;
   }
@@ -69,7 +76,7 @@ TEST(MachineRates, DamagedTextIsNotUsed) {
   for (const double rate : {0.0, -1.0, std::numeric_limits<double>::infinity()}) {
     Machine machine = kMachine;
     machine.update_bytes_per_s = rate;
-    EXPECT_FALSE(rates_from_json(to_json(kKey, machine), kKey)) << rate;
+    EXPECT_FALSE(rates_from_json(to_json(kKey, {.machine = machine}), kKey)) << rate;
   }
 }
 
@@ -109,6 +116,7 @@ TEST(MachineRates, AreMeasuredOnceAndCached) {
   EXPECT_GT(again.measured_s, 0);
   EXPECT_NE(content_of(again.file), "not mine");
   EXPECT_EQ(machine_rates(options, DType::F32, DType::F32, cache).measured_s, 0);
+  EXPECT_GT(machine_rates(options, DType::F32, DType::F32, cache, Kept::Replace).measured_s, 0);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "device/errors.h"
 #include "io/json_text.h"
 #include "tests/tools/run_ebb.h"
 
@@ -393,6 +394,83 @@ TEST_F(PlanCommand, RefusesAnEmulatedLinkOnAnotherMachine) {
   const Outcome outcome = plan(kToy + Arguments{"--machine", "h200", "--link", "12GB/s"});
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_SAYS(outcome.err, "--link");
+}
+
+TEST_F(PlanCommand, SaysWhichUsualSizesOfMemoryWouldDo) {
+  const Arguments settings = {"--preset", "llama-2-7b", "--machine", "rtx4090"};
+  const Json refused = plan_json(settings + Arguments{"--host-memory", "64GB"}, 3);
+  ASSERT_EQ(refused["memory_that_fits"].size(), 2u) << refused;
+  const Json& ram = refused["memory_that_fits"][0];
+  const Json& gpu = refused["memory_that_fits"][1];
+  const auto fits = [&](const std::string& host, const std::string& device) {
+    return plan(settings + Arguments{"--host-memory", host, "--device-memory", device}).exit_code ==
+           0;
+  };
+  const std::string ram_size = fmt::format("{}GB", ram["ram_gigabytes"].get<int>());
+  EXPECT_FALSE(ram.contains("gpu_gigabytes"));
+  EXPECT_EQ(ram_size, "96GB");
+  EXPECT_TRUE(fits(std::to_string(ram["host_bytes"].get<uint64_t>()), "23GiB"));
+  EXPECT_FALSE(fits(std::to_string(ram["host_bytes"].get<uint64_t>() - (1 << 20)), "23GiB"));
+  EXPECT_EQ(gpu["gpu_gigabytes"], 32);
+  EXPECT_TRUE(fits("64GB", "31GiB"));
+  const std::string text = plan(settings + Arguments{"--host-memory", "64GB"}).out;
+  EXPECT_SAYS(text, "96 GB of RAM would do");
+  // Enough RAM is what the same plan takes without a limit.
+  const Json roomy = plan_json(settings + Arguments{"--host-memory", "1TB"});
+  EXPECT_EQ(refused["tokens_per_second_with_enough_ram"], roomy["tokens_per_second"]);
+  EXPECT_EQ(refused["optimistic_tokens_per_second_with_enough_ram"],
+            roomy["optimistic_tokens_per_second"]);
+  EXPECT_SAYS(text, "a GPU with 32 GB would do");
+}
+
+TEST_F(PlanCommand, SaysWhatWouldMakeItFaster) {
+  const Arguments settings = {"--preset", "gpt3-6.7b", "--machine", "rtx4090"};
+  const Json planned = plan_json(settings);
+  ASSERT_GE(planned["faster"].size(), 1u);
+  double before = 1e9;
+  for (const Json& change : planned["faster"]) {
+    const double gain = change["gain"];
+    EXPECT_GE(gain, 1.03) << change;
+    EXPECT_LE(gain, before) << change;
+    before = gain;
+    const Json after = plan_json(changed(settings, change["change"]));
+    EXPECT_NEAR(
+        after["tokens_per_second"].get<double>() / planned["tokens_per_second"].get<double>(), gain,
+        0.02)
+        << change;
+  }
+}
+
+TEST_F(PlanCommand, SuggestsAPresetForAnUnknownOne) {
+  EXPECT_FAILS(
+      plan({"--preset", "llama3-8b", "--machine", "h200"}), 2,
+      "--preset 'llama3-8b': there is no such preset; did you mean llama-3.1-8b? there are "
+      "toy-bytes, ");
+  EXPECT_FAILS(plan({"--model", "gpt2-xl", "--machine", "h200"}), 2,
+               "did you mean --preset gpt2-xl? ");
+}
+
+TEST_F(PlanCommand, MeasuresOnlyThisMachineAgain) {
+  EXPECT_FAILS(plan(kToy + Arguments{"--machine", "h200", "--measure"}), 2,
+               "--measure measures this machine, and the plan is for --machine h200");
+}
+
+/// The memory of `ebb models` is what `ebb plan` says.
+TEST_F(PlanCommand, AgreesWithTheMemoryOfModels) {
+  const std::string models = run({"models"}).out;
+  for (const std::string& preset : {std::string("gpt2"), std::string("llama-3.1-8b")}) {
+    const Json planned = plan_json({"--preset", preset, "--machine", "h200"});
+    std::istringstream row(models.substr(models.find("\n" + preset + " ") + 1));
+    std::string name, count, unit, weights, weights_unit, training, training_unit, least,
+        least_unit;
+    row >> name >> count >> unit >> weights >> weights_unit >> training >> training_unit >> least >>
+        least_unit;
+    EXPECT_EQ(least + " " + least_unit,
+              format_bytes(planned["smallest_device_bytes"].get<size_t>()));
+    // 12 bytes of state and 2 of gradient for each parameter, of which 2 are the weight.
+    EXPECT_EQ(training + " " + training_unit,
+              format_bytes(7 * (planned["parameters"].get<size_t>() * 2)));
+  }
 }
 
 }  // namespace

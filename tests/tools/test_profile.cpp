@@ -56,6 +56,10 @@ TEST_F(Profile, ShowsEveryByteThatThePlanMoves) {
   const Outcome outcome = run({"profile", "--steps", "2", "--html", path("report.html")});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const Json data = report_data(content_of(path("report.html")));
+  EXPECT_SAYS(outcome.out, "fastest step: compute ");
+  EXPECT_SAYS(outcome.out, "  weights, first use ");
+  EXPECT_SAYS(outcome.out, "  gradients, update ");
+  EXPECT_SAYS(outcome.out, "  h.3 ");
   ASSERT_EQ(data["views"].size(), 2u);
   EXPECT_EQ(data["views"][0]["name"], "measured");
   EXPECT_EQ(data["views"][1]["name"], "predicted");
@@ -115,7 +119,12 @@ TEST_F(Profile, TracesEveryStepOfTraining) {
     steps += phase == "X" && name.starts_with("step ");
     arrows_from += phase == "s";
     arrows_to += phase == "f";
-    if (phase == "X" && name.starts_with("load ")) loaded += event["args"]["bytes"].get<uint64_t>();
+    if (phase != "X" || !name.starts_with("load ")) continue;
+    loaded += event["args"]["bytes"].get<uint64_t>();
+    EXPECT_TRUE(event["args"].contains("reason")) << event;
+    if (!name.starts_with("load weights ")) continue;
+    EXPECT_SAYS(name, "(");
+    EXPECT_SAYS(event["args"]["parameters"].get<std::string>(), ".weight");
   }
   EXPECT_EQ(steps, 3u);
   EXPECT_GT(arrows_from, 0u);

@@ -321,9 +321,9 @@ class Trained(TokenizeTest):
         model.save_pretrained(self.folder / "model")
         return transformers.LlamaForCausalLM.from_pretrained(self.folder / "model", dtype=torch.float64)
 
-    def test_as_the_readme_writes_it(self):
-        readme = TOOLS.parent / "README.md"
-        block, = (block for block in run_commands.blocks_of(readme.name, readme.read_text())
+    def test_as_the_documents_write_it(self):
+        page = TOOLS.parent / "docs" / "using.md"
+        block, = (block for block in run_commands.blocks_of(page.name, page.read_text())
                   if "tools/tokenize.py" in block.text)
         tokenizer = byte_level()
         self.make_model(tokenizer, positions=1024)

@@ -1,12 +1,13 @@
+# Not under ThreadSanitizer, because test_inference, test_signals and test_views run the same threads.
 ebb_test(test_tools
   SOURCES tools/test_batches.cpp tools/test_command_line.cpp tools/test_config_file.cpp tools/test_config_text.cpp
     tools/test_convert.cpp tools/test_hub_cache.cpp tools/test_refusals.cpp tools/test_inference.cpp
     tools/test_learning_rate.cpp tools/test_machine.cpp tools/test_model_folders.cpp tools/test_option_flags.cpp
     tools/test_printable.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_run_data.cpp tools/test_run_log.cpp tools/test_sizes.cpp
     tools/test_train_options.cpp
-  LIBS test_support ebb_tools)
+  LIBS test_support ebb_tools NOT_TSAN)
 # Measuring and planning take minutes under ThreadSanitizer, and other tests cover the same threads.
-ebb_test(test_planning SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_plan.cpp LIBS test_support ebb_tools NOT_TSAN)
+ebb_test(test_planning SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_outdated_rates.cpp tools/test_plan.cpp LIBS test_support ebb_tools NOT_TSAN)
 if(EBB_SANITIZE MATCHES address)
   # These plan many times, with the code that the other tests of planning run too: two minutes under AddressSanitizer.
   set_property(TEST test_planning APPEND PROPERTY ENVIRONMENT
@@ -15,7 +16,7 @@ endif()
 # The output of a run, and its warnings and advice.
 ebb_test(test_views
   SOURCES device/counting_new.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_advice.cpp
-    tools/test_spent_time.cpp
+    tools/test_report_page.cpp tools/test_spent_time.cpp tools/test_step_names.cpp
   LIBS test_support ebb_tools)
 # The system delivers a signal to any thread that does not block it, so this program must have no threads of other tests.
 ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS test_support ebb_tools)
@@ -34,6 +35,10 @@ if(NOT EBB_SANITIZE)
   ebb_test_properties(test_log_to fast)
   add_test(NAME test_script_errors COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_script_errors.py)
   ebb_test_properties(test_script_errors fast)
+  # Reports in a browser. Is reported as skipped where there is no Chromium.
+  add_test(NAME test_pages COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_pages.py $<TARGET_FILE:ebb>)
+  ebb_test_properties(test_pages fast)
+  set_tests_properties(test_pages PROPERTIES SKIP_RETURN_CODE 77)
   # The manual page and the shell completions.
   add_test(NAME test_make_texts COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_make_texts.py $<TARGET_FILE:ebb>)
   ebb_test_properties(test_make_texts fast)

@@ -107,7 +107,8 @@ TEST_P(Choosing, NoSettingIsPredictedFaster) {
   EXPECT_EQ(simulate(p.plan, p.trace, *p.layout, GetParam().machine).seconds, seconds[p.chosen]);
 }
 
-/// Where the planner recomputes some layers, it has compared them with all layers.
+/// Where the planner recomputes some layers, it has compared them with all layers. Recomputing all
+/// of them takes less memory, so it fits as well.
 TEST_P(Choosing, RecomputingAllLayersIsNotPredictedFaster) {
   const Preparation p = chosen();
   int num_compared = 0;
@@ -118,16 +119,12 @@ TEST_P(Choosing, RecomputingAllLayersIsNotPredictedFaster) {
     requested.schedule.recompute = Recompute{c.schedule.recompute.layers_at_once};
     requested.schedule.activations = c.schedule.activations;
     requested.schedule.update = c.schedule.update;
-    try {
-      const Preparation all = prepare(model_, requested, budgets(), GetParam().machine);
-      EXPECT_GE(simulate(all.plan, all.trace, *all.layout, GetParam().machine).seconds,
-                c.seconds * (1 - kEqualSeconds));
-      ++num_compared;
-    } catch (const PlanError&) {  // all layers do not fit
-    }
+    const Preparation all = prepare(model_, requested, budgets(), GetParam().machine);
+    EXPECT_GE(simulate(all.plan, all.trace, *all.layout, GetParam().machine).seconds,
+              c.seconds * (1 - kEqualSeconds));
+    ++num_compared;
   }
-  fprintf(stderr, "COMPARED %s %d
-", GetParam().name, num_compared);
+  if (num_compared == 0) GTEST_SKIP() << "every candidate recomputes all layers or none fits";
 }
 
 TEST_P(Choosing, TheTableIsComplete) {

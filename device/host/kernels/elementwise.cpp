@@ -164,6 +164,41 @@ void run_add(const Tensor& y, const Tensor& a, const Tensor& b, ThreadTeam& team
   });
 }
 
+template <class T>
+void multiply_range(const Multiply& f, int64_t begin, int64_t end) {
+  const T *a = f.a.as<T>(), *b = f.b.as<T>();
+  T* y = f.y.as<T>();
+  for (int64_t i = begin; i < end; i += kWide) {
+    Wide r = load_up_to(a + i, end - i) * load_up_to(b + i, end - i);
+    if (f.write == Write::Add) r = load_up_to(y + i, end - i) + r;
+    store_up_to(y + i, r, end - i);
+  }
+}
+
+void run_multiply(const Multiply& f, ThreadTeam& team) {
+  with_float_type(f.y.dtype, [&](auto zero) {
+    for_each_range(team, f.y.num_elements(), kElementsATask, [&](int64_t begin, int64_t end) {
+      multiply_range<decltype(zero)>(f, begin, end);
+    });
+  });
+}
+
+template <class T>
+void copy_columns_of_row(const CopyColumns& f, int64_t row) {
+  T* to = row_of<T>(f.to, row) + f.to_first;
+  const T* from = row_of<T>(f.from, row) + f.from_first;
+  if (f.write == Write::Add) return add_range(to, to, from, 0, f.num_columns);
+  std::memcpy(to, from, static_cast<size_t>(f.num_columns) * sizeof(T));
+}
+
+void run_copy_columns(const CopyColumns& f, ThreadTeam& team) {
+  const int64_t rows_a_task = std::max<int64_t>(1, kElementsATask / (f.num_columns + 1));
+  with_float_type(f.to.dtype, [&](auto zero) {
+    for_each_row(team, f.to.rows(), rows_a_task,
+                 [&](int64_t row) { copy_columns_of_row<decltype(zero)>(f, row); });
+  });
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace ebb
@@ -175,6 +210,8 @@ namespace ebb {
 HWY_EXPORT(run_forward);
 HWY_EXPORT(run_backward);
 HWY_EXPORT(run_add);
+HWY_EXPORT(run_multiply);
+HWY_EXPORT(run_copy_columns);
 
 void ActivationForward::run(const HostLaunch& host) const {
   HWY_DYNAMIC_DISPATCH(run_forward)(*this, host.team);
@@ -185,6 +222,14 @@ void ActivationBackward::run(const HostLaunch& host) const {
 }
 
 void Add::run(const HostLaunch& host) const { HWY_DYNAMIC_DISPATCH(run_add)(y, a, b, host.team); }
+
+void Multiply::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_multiply)(*this, host.team);
+}
+
+void CopyColumns::run(const HostLaunch& host) const {
+  HWY_DYNAMIC_DISPATCH(run_copy_columns)(*this, host.team);
+}
 
 void Accumulate::run(const HostLaunch& host) const {
   HWY_DYNAMIC_DISPATCH(run_add)(y, y, x, host.team);

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -13,7 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "device/host/kernels/simd-inl.h"
+#include "device/host/kernels/softmax-inl.h"
 #include "system/thread_team.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -36,40 +35,6 @@ std::optional<int64_t> target_in(ClassSlice slice, int32_t target) {
 RowStatistics& statistics_of(const Tensor& statistics, int64_t row) {
   static_assert(sizeof(RowStatistics) == 3 * sizeof(float));
   return reinterpret_cast<RowStatistics*>(statistics.as<float>())[row];
-}
-
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-template <class T>
-Wide row_max(const T* x, int64_t n) {
-  Wide top = broadcast(kMinusInfinity);
-  for (int64_t i = 0; i < n; i += kWide) top = max(top, load_up_to(x + i, n - i, kMinusInfinity));
-  return broadcast(reduce_max(top));
-}
-
-/// With `keep`, replaces an fp32 row by its exponentials, so that they are not computed twice.
-template <class T>
-float sum_of_exp(T* x, int64_t n, const Wide& top, bool keep) {
-  Wide sum = broadcast(0.0f);
-  for (int64_t i = 0; i < n; i += kWide) {
-    const Wide e = exp(load_up_to(x + i, n - i, kMinusInfinity) - top);
-    if constexpr (std::is_same_v<T, float>) {
-      if (keep) store_up_to(x + i, e, n - i);
-    }
-    sum = sum + e;
-  }
-  return reduce_add(sum);
-}
-
-/// Computes x = softmax * scale, rounded once.
-template <bool kHoldsExponentials, class T>
-void write_softmax(T* x, int64_t n, const Wide& top, float sum, float scale) {
-  const Wide factor = broadcast(scale / sum);
-  for (int64_t i = 0; i < n; i += kWide) {
-    Wide e = load_up_to(x + i, n - i);
-    if constexpr (!kHoldsExponentials) e = exp(e - top);
-    store_up_to(x + i, e * factor, n - i);
-  }
 }
 
 /// (softmax - 1) * scale
@@ -101,7 +66,7 @@ void cross_entropy_row(const CrossEntropy& f, int64_t row) {
   loss = loss_of(reduce_max(top), sum, at_target);
   if (!f.gradient_scale) return;
   // An fp32 row now contains its exponentials.
-  write_softmax<std::is_same_v<T, float>>(x, n, top, sum, *f.gradient_scale);
+  write_softmax<std::is_same_v<T, float>>(x, x, n, top, sum, *f.gradient_scale);
   x[target] = static_cast<T>(gradient_at_target(at_target, top, sum, *f.gradient_scale));
 }
 
@@ -151,7 +116,7 @@ void write_slice_gradient(const CrossEntropyGradient& f, int64_t row) {
   }
   const RowStatistics& known = statistics_of(f.statistics, row);
   const Wide top = broadcast(known.top);
-  write_softmax<false>(x, n, top, known.sum, f.gradient_scale);
+  write_softmax<false>(x, x, n, top, known.sum, f.gradient_scale);
   if (const auto at = target_in(f.slice, target)) {
     x[*at] = static_cast<T>(gradient_at_target(known.at_target, top, known.sum, f.gradient_scale));
   }

@@ -12,11 +12,10 @@
 #include "device/errors.h"
 #include "device/tensor.h"
 #include "device/workspace.h"
-#include "system/thread_team.h"
+#include "system/parallel_loop.h"
 
 namespace ebb {
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 /// Runs body(task, slot) for every task; no two bodies run with the same slot at the same time.
@@ -27,21 +26,6 @@ void for_each_scratch(ThreadTeam& team, int64_t num_tasks, const Body& body) {
   const int64_t num_scratches = std::min<int64_t>(team.num_threads(), num_tasks);
   team.for_each(num_scratches, [&](int64_t scratch) {
     for (int64_t task = next++; task < num_tasks; task = next++) body(task, scratch);
-  });
-}
-
-/// Runs body(begin, end) over [0, n) in pieces of `grain`.
-template <class Body>
-void for_each_range(ThreadTeam& team, int64_t n, int64_t grain, const Body& body) {
-  team.for_each(ceil_div(n, grain),
-                [&](int64_t i) { body(i * grain, std::min(n, (i + 1) * grain)); });
-}
-
-/// Runs body(row) for n rows, `grain` rows in a task.
-template <class Body>
-void for_each_row(ThreadTeam& team, int64_t n, int64_t grain, const Body& body) {
-  for_each_range(team, n, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) body(row);
   });
 }
 

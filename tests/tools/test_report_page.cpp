@@ -1,0 +1,159 @@
+// The data of a report: each wait has its true cause, and all sums are those of the plan. Only a
+// browser shows whether the page can be read: test_pages.py.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "io/json_text.h"
+#include "tests/tools/run_ebb.h"
+
+namespace ebb {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kComputeStream = 0, kLoadStream = 1, kUpdateStream = 3;  // in "ops"
+constexpr double kRounding = 1e-9;                                     // seconds
+
+/// Returns the data in a report.
+Json report_data(const std::string& page) {
+  const std::string begin = R"(<script id="data" type="application/json">)";
+  const size_t from = page.find(begin) + begin.size();
+  return parse_json(page.substr(from, page.find("</script>", from) - from));
+}
+
+/// A step of an 8B model, whose loads wait for the optimizer.
+Json plan_of_8b() {
+  const TemporaryFolder folder;
+  const std::string page = (folder.path() / "plan.html").string();
+  const Outcome outcome = run_ebb({"plan", "--preset", "llama-3.1-8b", "--machine", "rtx4090",
+                                   "--micro-batch-size", "4", "--html", page},
+                                  folder.path());
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  return report_data(content_of(page));
+}
+
+double seconds_of(const Json& wait, const Json& data, const std::string& cause) {
+  double seconds = 0;
+  for (const Json& share : wait["shares"]) {
+    if (data["causes"][share[0].get<size_t>()][0] == cause) seconds += share[1].get<double>();
+  }
+  return seconds;
+}
+
+/// The idle time of the compute stream between its operations.
+double idle_s(const Json& view) {
+  double idle = 0, free = 0;
+  for (const Json& op : view["ops"]) {
+    if (op[0] != kComputeStream) continue;
+    idle += op[1].get<double>() - free;
+    free = op[2];
+  }
+  return idle;
+}
+
+/// What is wrong with the waits of a page; empty if nothing is.
+std::string wrong_waits(const Json& data) {
+  const Json& view = data["views"][0];
+  double waited = 0, shared = 0;
+  for (const Json& wait : view["waits"]) {
+    if (wait["at_end"]) continue;
+    waited += wait["seconds"].get<double>();
+    for (const Json& share : wait["shares"]) shared += share[1].get<double>();
+  }
+  if (std::abs(waited - idle_s(view)) > kRounding) return "the waits are not the idle time";
+  if (std::abs(shared - waited) > kRounding) return "the causes are not the waits";
+
+  std::map<double, double> idle_before_load;  // by the end of the load: the link was idle before
+  std::map<double, double> start_of_load;
+  double free = 0;
+  for (const Json& op : view["ops"]) {
+    if (op[0] != kLoadStream) continue;
+    idle_before_load[op[2]] = op[1].get<double>() - free;
+    start_of_load[op[2]] = op[1];
+    free = op[2];
+  }
+  std::map<double, std::string> update_by_end;
+  for (const Json& op : view["ops"]) {
+    if (op[0] == kUpdateStream) update_by_end[op[2]] = op[3];
+  }
+  for (const Json& wait : view["waits"]) {
+    const std::string direct = wait["direct"];
+    if (!direct.starts_with("load ")) continue;
+    const double end = wait["start"].get<double>() + wait["seconds"].get<double>();
+    const auto load = std::ranges::find_if(
+        start_of_load, [end](const auto& l) { return std::abs(l.first - end) < kRounding; });
+    if (load == start_of_load.end()) return "no load ends with the wait for " + direct;
+    // A load that begins with the end of an update, on a link that was idle, waited for the update.
+    const auto update = std::ranges::find_if(update_by_end, [load](const auto& u) {
+      return std::abs(u.first - load->second) < kRounding;
+    });
+    if (update == update_by_end.end()) continue;
+    const double late_s = std::min(wait["seconds"].get<double>(), idle_before_load[load->first]);
+    if (seconds_of(wait, data, "updates") < late_s - kRounding) {
+      return direct + " waited for " + update->second + ", which is not named";
+    }
+  }
+  return "";
+}
+
+TEST(ReportPage, WaitsForTheOptimizerAreNamed) {
+  const Json data = plan_of_8b();
+  EXPECT_EQ(wrong_waits(data), "");
+  EXPECT_EQ(data["causes"][0], Json({"updates", "host memory bandwidth"}));
+  size_t num_waits = 0, num_loads = 0, num_updates = 0;
+  double updates_s = 0;
+  for (const Json& wait : data["views"][0]["waits"]) {
+    if (wait["at_end"]) continue;
+    ++num_waits;
+    num_loads += wait["direct"].get<std::string>().starts_with("load weights ");
+    const double seconds = seconds_of(wait, data, "updates");
+    num_updates += seconds > wait["seconds"].get<double>() / 2;
+    updates_s += seconds;
+  }
+  // Nearly all waits end with a load, and nearly all are the optimizer's.
+  EXPECT_GT(num_loads, num_waits * 9 / 10);
+  EXPECT_GT(num_updates, num_waits * 9 / 10);
+  EXPECT_GT(updates_s, 0.75 * idle_s(data["views"][0]));
+}
+
+TEST(ReportPage, WrongCausesAreFound) {
+  const Json good = plan_of_8b();
+  Json direct = good;  // as if the load that ended last were the cause
+  for (Json& wait : direct["views"][0]["waits"]) {
+    wait["shares"] = {{1, wait["seconds"], wait["direct"]}};
+  }
+  EXPECT_SAYS(wrong_waits(direct), "which is not named");
+  Json longer = good;
+  Json& share = longer["views"][0]["waits"][3]["shares"][0][1];
+  share = share.get<double>() + 1e-6;
+  EXPECT_SAYS(wrong_waits(longer), "the causes are not the waits");
+  Json fewer = good;
+  fewer["views"][0]["waits"].erase(5);
+  EXPECT_SAYS(wrong_waits(fewer), "the waits are not the idle time");
+}
+
+TEST(ReportPage, TheTrafficIsThatOfThePlan) {
+  const Json data = plan_of_8b();
+  uint64_t loaded = 0, stored = 0, of_layers = 0;
+  for (const Json& row : data["traffic"]) {
+    loaded += row[3].get<uint64_t>();
+    stored += row[5].get<uint64_t>();
+  }
+  for (const Json& row : data["layers"]) {
+    for (size_t i = 1; i < row.size(); ++i) of_layers += row[i].get<uint64_t>();
+  }
+  EXPECT_EQ(data["loaded_bytes"], loaded);
+  EXPECT_EQ(data["stored_bytes"], stored);
+  EXPECT_EQ(of_layers, loaded + stored);
+  EXPECT_GT(loaded, 0u);
+  EXPECT_EQ(data["layers"].back()[0], "lm_head");
+  EXPECT_EQ(data["chunks"][0][0], Json({"model.embed_tokens", "model.embed_tokens.weight"}));
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,48 @@
+// Which usual sizes of RAM and of GPU memory would do for a training that does not fit. Each size
+// is planned for, so the answer is the planner's.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/advice.h"
+#include "tools/plan_setup.h"
+
+namespace ebb {
+
+/// A usual size of memory, as it is sold.
+struct MemorySize {
+  int gigabytes = 0;
+  size_t usable_bytes = 0;  ///< without what the system or the driver takes
+};
+
+/// Memory with which a training fits.
+struct MemoryAnswer {
+  std::optional<MemorySize> gpu = {};  ///< nullopt: that of the machine
+  std::optional<MemorySize> ram = {};  ///< nullopt: that of the machine
+  size_t host_bytes = 0;  ///< host memory that the training needs then; 0: not computed
+};
+
+/// Enough memory of one kind, with what the machine has of the other kind. If neither is enough,
+/// the smallest GPU memory that works, and the RAM for it.
+struct MemoryAnswers {
+  std::optional<MemoryAnswer> more_ram, more_gpu, more_of_both;
+
+  /// Those that there are.
+  std::vector<MemoryAnswer> all() const;
+};
+/// No answers if the host is the device.
+MemoryAnswers memory_that_fits(const TrainOptions& options, const PlanContext& context,
+                               const MemoryNeed& need);
+
+/// "192 GB of RAM would do (the run takes 148.06 GiB), with this GPU"
+std::string memory_text(const MemoryAnswer& answer);
+
+/// The smallest usual size of RAM, or of GPU memory, of which `bytes` are usable; nullopt if it is
+/// larger than all.
+std::optional<MemorySize> usual_ram(size_t bytes);
+std::optional<MemorySize> usual_gpu(size_t bytes);
+
+}  // namespace ebb
