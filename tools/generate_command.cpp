@@ -277,14 +277,16 @@ int generate(GenerateOptions& options, const Signals& signals) {
   }
   MessageReader reader([&signals] { return signals.pending() != 0; });
   if (!options.prompt && reader.is_terminal()) {
-    text.tokens_of({{"user", "hello"}});  // reports a missing template before the model is loaded
+    // Reports a missing template before the model is loaded.
+    text.tokens_of(std::vector<ChatMessage>{{"user", "hello"}});
     return converse(options, reader, text, signals);
   }
   const auto message = options.prompt ? options.prompt : reader.next();
   if (!message && signals.pending() != 0) return signals.exit_code();
   if (!message)
     throw ConfigError("--chat: standard input is empty: give a message, or --prompt TEXT");
-  return continue_prompt(options, text.tokens_of({{"user", *message}}), &text, signals);
+  return continue_prompt(options, text.tokens_of(std::vector<ChatMessage>{{"user", *message}}),
+                         &text, signals);
 }
 
 }  // namespace

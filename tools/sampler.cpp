@@ -76,11 +76,13 @@ Sampler::Sampler(const TrainOptions& options, const TrainSetup& setup)
     : setup_(setup),
       interval_(*options.sample_steps),
       prompt_(options.sample_prompt),
+      is_message_(options.text.has_conversations),
       text_(setup.source, "--sample-steps needs") {
   if (!predicts_next_token(setup.source.config)) {
     throw ConfigError("--sample-steps: a masked-language model does not generate text");
   }
-  tokens_ = text_.tokens_of(prompt_);
+  tokens_ = is_message_ ? text_.tokens_of(std::vector<ChatMessage>{{"user", prompt_}})
+                        : text_.tokens_of(prompt_);
   if (!setup.source.folder.empty()) ends_ = end_tokens(setup.source.folder);
   ends_.insert(ends_.end(), text_.ends().begin(), text_.ends().end());
   const int64_t left =
@@ -121,7 +123,7 @@ std::string Sampler::sample(Trainer& trainer, uint64_t step) {
     logits = prepared.generation.read_token(inference, token);
   }
   added += text_.rest();
-  return shortened(printable(prompt_ + added));
+  return shortened(printable(prompt_ + (is_message_ ? " -> " : "") + added));
 }
 
 }  // namespace ebb

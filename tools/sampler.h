@@ -28,13 +28,15 @@ class Sampler {
   bool due(uint64_t step) const;
   /// The host memory that a sample takes.
   size_t bytes() const { return bytes_; }
-  /// The prompt and its continuation, printable. The same step of the same run has the same text.
+  /// The prompt and its continuation or answer, printable. The same step of the same run has the
+  /// same text.
   std::string sample(Trainer& trainer, uint64_t step);
 
  private:
   const TrainSetup& setup_;
   const uint64_t interval_;
   const std::string prompt_;
+  const bool is_message_;  // the prompt is a message, and the sample its answer
   TokenText text_;
   std::vector<int32_t> ends_, tokens_;
   int64_t num_added_;

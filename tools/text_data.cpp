@@ -111,15 +111,16 @@ std::string path_or_empty(const Json& paths, const char* kind) {
 }
 
 /// Replaces text by its tokens, and says where they are.
-void take_tokens(TextFlags set, const Json& made, std::vector<std::string>& notices) {
-  notices.push_back(fmt::format("{} is text: {} ({} '{}', which may be removed after the run)",
-                                set.name, made.at("summary").get<std::string>(),
-                                made.at("made") ? "kept in" : "found in",
-                                made.at("cache").get<std::string>()));
+void take_tokens(TextFlags set, const Json& made, TrainOptions::Text& text) {
+  text.notices.push_back(fmt::format("{} is text: {} ({} '{}', which may be removed after the run)",
+                                     set.name, made.at("summary").get<std::string>(),
+                                     made.at("made") ? "kept in" : "found in",
+                                     made.at("cache").get<std::string>()));
   for (const Json& notice : made.at("notices")) {
-    notices.push_back(fmt::format("{}: {}", set.name, notice.get<std::string>()));
+    text.notices.push_back(fmt::format("{}: {}", set.name, notice.get<std::string>()));
   }
   const Json& paths = made.at("paths");
+  if (set.name == "--data") text.has_conversations = made.at("rows").get<bool>();
   set.paths = {path_or_empty(paths, "tokens")};
   set.labels = path_or_empty(paths, "labels");
   set.documents = path_or_empty(paths, "documents");
@@ -152,7 +153,7 @@ bool tokenize_text(TrainOptions& options, const std::function<bool()>& stop) {
     }
     if (has_flag) options.text.vocabulary = found.at("vocabulary").get<int64_t>();
     for (size_t i = 0; i < sets.size(); ++i) {
-      take_tokens(sets[i], made.at("sets").at(i), options.text.notices);
+      take_tokens(sets[i], made.at("sets").at(i), options.text);
     }
   } catch (const TextProgram::Stopped&) {
     return false;

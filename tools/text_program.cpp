@@ -41,8 +41,9 @@ std::filesystem::path python_folder() {
 
 std::string find_python() {
   if (std::string given = variable("EBB_PYTHON"); !given.empty()) return given;
-  const std::string own = (python_folder() / "bin" / "python3").string();
-  return ::access(own.c_str(), X_OK) == 0 ? own : "python3";
+  const std::filesystem::path folder = python_folder();
+  const std::string own = (folder / "bin" / "python3").string();
+  return !folder.empty() && ::access(own.c_str(), X_OK) == 0 ? own : "python3";
 }
 
 constexpr std::string_view kWithoutPython =

@@ -207,6 +207,11 @@ void add_shape_flags(FlagGroup group, TrainOptions& o) {
             whole(o.gradient_accumulation, 1, kLargestShape));
 }
 
+void add_template_flag(FlagGroup group, TrainOptions& o) {
+  group.add("--chat-template", "FILE [the tokenizer's]",
+            "the Jinja template that makes a text of a conversation", path(o.chat_template));
+}
+
 void add_file_flags(FlagGroup group, TrainOptions& o) {
   group.add_list("--data", "PATH...",
                  "text: files, folders of them, or JSON lines with \"text\" or \"messages\" "
@@ -218,7 +223,12 @@ void add_file_flags(FlagGroup group, TrainOptions& o) {
             "type of the tokens in the files; auto = the header of a .bin file says it, and other "
             "files are text",
             choice(o.token_type, kTokenTypes));
-  add_tokenizer_flags(group.line, group.name, o);
+  group.add(
+      "--tokenizer", "DIR|train:N [the model's]",
+      "the folder of a model whose tokenizer makes tokens of text; train:8192 = a vocabulary of "
+      "8192 tokens that is trained on --data, for presets; checkpoints contain the tokenizer",
+      tokenizer(o.tokenizer));
+  add_template_flag(group, o);
   group.add("--labels", "FILE [the next tokens]",
             "int32, one label for each token of the data: the target at its position, so labels "
             "are shifted; -100 = ignored",
@@ -256,8 +266,11 @@ void add_data_flags(FlagGroup group, TrainOptions& o) {
   group.add("--sample-steps", "N",
             "print a continuation of --sample-prompt every N steps, and after the last step",
             whole(o.sample_steps, 1));
-  group.add("--sample-prompt", "TEXT [The]", "the text that --sample-steps continues",
-            text(o.sample_prompt));
+  group.add(
+      "--sample-prompt", "TEXT [The]",
+      "the text that --sample-steps continues; if --data is conversations, the message that it "
+      "answers",
+      text(o.sample_prompt));
 }
 
 void add_clip_flag(FlagGroup group, TrainOptions& o) {
@@ -475,13 +488,9 @@ void add_inference_flags(CommandLine& line, TrainOptions& options) {
 
 void add_tokenizer_flags(CommandLine& line, const std::string& name, TrainOptions& o) {
   FlagGroup group{line, name};
-  group.add(
-      "--tokenizer", "DIR|train:N [the model's]",
-      "the folder of a model whose tokenizer makes tokens of text; train:8192 = a vocabulary of "
-      "8192 tokens that is trained on --data, for presets; checkpoints contain the tokenizer",
-      tokenizer(o.tokenizer));
-  group.add("--chat-template", "FILE [the tokenizer's]",
-            "the Jinja template that makes a text of a conversation", path(o.chat_template));
+  group.add("--tokenizer", "DIR [the model's]", "the folder of a model whose tokenizer is used",
+            path(o.tokenizer));
+  add_template_flag(group, o);
 }
 
 bool trains_tokenizer(const TrainOptions& options) {

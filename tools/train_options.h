@@ -93,6 +93,7 @@ struct TrainOptions {
   struct Text {
     std::string tokenizer;   ///< the folder of a tokenizer other than the model's; empty: none
     int64_t vocabulary = 0;  ///< of that tokenizer
+    bool has_conversations = false;  ///< --data is conversations
     std::vector<std::string> notices;
   } text = {};
 
@@ -122,7 +123,7 @@ void add_planned_flags(CommandLine& line, TrainOptions& options);
 void add_inference_flags(CommandLine& line, TrainOptions& options);
 void add_evaluated_data_flags(CommandLine& line, TrainOptions& options);
 
-/// Declares --tokenizer and --chat-template, which the data flags have too.
+/// Declares the flags of a command that makes text with a tokenizer, and no tokenizer of text.
 void add_tokenizer_flags(CommandLine& line, const std::string& group, TrainOptions& options);
 
 /// Whether --tokenizer is train:N.

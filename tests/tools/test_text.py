@@ -152,7 +152,8 @@ class Presets(TextTest):
         self.write_rows("chat.jsonl", [{"messages": [{"role": "user", "content": "hello"},
                                                      {"role": "assistant", "content": "Good day to you!"}]}] * 60)
         self.ebb("train", "--preset", "toy-bytes", "--data", "chat.jsonl", "--tokenizer", "train:300", *STEPS[:-2],
-                 "--steps", "40", "--lr", "3e-3", "--save", "run")
+                 "--steps", "40", "--lr", "3e-3", "--save", "run", "--sample-steps", "40", "--sample-prompt", "hello")
+        self.assertIn("step 40: hello -> Good day to you!\n", self.said)
         answer = self.ebb("generate", "--model", "run/step-40", "--chat", *SMALL, stdin=b"hello\n")
         self.assertEqual(answer, "Good day to you!\n")
 

@@ -4,10 +4,13 @@ of strangers, so they run in the sandbox of jinja2, with the functions and the t
 import datetime
 import functools
 import json
+import re
+import sys
 
-from script_errors import import_package
+from script_errors import InputError, import_package
 
 INSTALL = "tokenizers jinja2 numpy"
+SAFE = (3, 1, 6)  # the version of jinja2 that transformers requires
 THOUGHTS = ("reasoning_content", "thinking", "reasoning")  # names under which a message has its reasoning
 
 
@@ -50,10 +53,40 @@ def plain(messages):
     return found
 
 
-def make_environment():
+def import_jinja():
     jinja2 = import_package("jinja2", install=INSTALL)
+    version = tuple(int(part) for part in re.findall(r"\d+", jinja2.__version__)[:3])
+    if version < SAFE:
+        raise InputError(f"jinja2 {jinja2.__version__} has known ways out of its sandbox, and chat templates are code of "
+                         f"strangers: run '{sys.executable}' -m pip install -U jinja2 ({'.'.join(map(str, SAFE))} or later)")
+    return jinja2
+
+
+def plain_dict(*pairs, **values):
+    """Takes the place of the class `dict`, through whose attributes a template would reach others."""
+    return dict(*pairs, **values)
+
+
+def make_environment():
+    jinja2 = import_jinja()
     import jinja2.ext
     import jinja2.sandbox
+
+    class Namespace(jinja2.utils.Namespace):
+        """Has no names that begin with an underscore, which are those of Python's own attributes."""
+
+        def __init__(*arguments, **values):
+            self, *pairs = arguments
+            jinja2.utils.Namespace.__init__(self, checked_names(dict(*pairs, **values)))
+
+        def __setitem__(self, name, value):
+            jinja2.utils.Namespace.__setitem__(self, *next(iter(checked_names({name: value}).items())))
+
+    def checked_names(values):
+        for name in values:
+            if str(name).startswith("_"):
+                raise jinja2.exceptions.SecurityError(f"a namespace cannot have the name {name!r}")
+        return values
 
     class Generation(jinja2.ext.Extension):
         """The tag {% generation %}: notes which characters it encloses."""
@@ -83,6 +116,8 @@ def make_environment():
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
     environment.marked = None
     environment.filters["tojson"] = to_json
+    environment.globals["dict"] = plain_dict
+    environment.globals["namespace"] = Namespace
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     return environment

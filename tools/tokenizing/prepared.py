@@ -18,7 +18,7 @@ from .tokenizer import FILE, MORE_TEMPLATES, TEMPLATE, load_tokenizer, read_text
 TRAIN = "train:"
 NAME_OF_TOKENIZER_FILE = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_template|spiece|sentencepiece|generation_config)")
 MASKED_SHARE = "0.15"  # of BERT
-OF_THE_TOOL = re.compile(r"--(too-long|separator|end-of-text)\b")
+OF_THE_TOOL = re.compile(r"--(too-long|separator|end-of-text|mask-words)\b")
 
 
 def prepare(request, busy):
@@ -72,7 +72,7 @@ class DataSet:
                                               lambda folder: self.make(tokenizer, length, request["masked"],
                                                                        os.path.join(folder, name)), busy)
         paths = {kind: os.path.join(folder, file) for kind, file in result["paths"].items()}
-        return {**result, "paths": paths, "made": made, "cache": folder}
+        return {**result, "paths": paths, "made": made, "cache": folder, "rows": length is not None}
 
     def make(self, tokenizer, length, masked, prefix):
         import_package("numpy", install=INSTALL)
