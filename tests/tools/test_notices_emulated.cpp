@@ -27,7 +27,7 @@ class KernelNotices : public testing::Test {
     testing::internal::CaptureStdout();
     const int exit_code = run_command(
         command + Arguments{"--model", model_, "--init", "random", "--device", "cuda", "--threads",
-                            "1", "--chunk-size", "64KiB", "--data", data_, "--token-type", "bytes",
+                            "1", "--chunk-size", "2MiB", "--data", data_, "--token-type", "bytes",
                             "--seq-length", "8", "--micro-batch-size", "1"});
     testing::internal::GetCapturedStdout();
     const std::string text = testing::internal::GetCapturedStderr();
