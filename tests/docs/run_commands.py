@@ -106,6 +106,7 @@ def run(block, root, ebb, files=()):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            errors="replace",  # a model over bytes that has learned little writes bytes that are no UTF-8
             timeout=600,
         )
     if done.returncode != block.exit:
