@@ -73,7 +73,7 @@ struct Gain {
   double ratio = 1;  ///< predicted tokens per second after the change, divided by those before it
 };
 /// A smaller ratio than this is within the error of predictions.
-inline constexpr double kLeastGain = 1.03;
+inline constexpr double kLeastGain = 1.05;
 
 /// For a training that fits, returns the change with the most predicted tokens per second. Changes
 /// are tried in this order: changes of flags without a price, more device memory, changes of flags

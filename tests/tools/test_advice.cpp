@@ -130,7 +130,7 @@ TEST(Advice, IsOneLineOfText) {
   EXPECT_EQ(format_gain(Gain{{.text = "--update auto"}, 1.25}),
             "--update auto: 1.25 x the tokens/s, as predicted");
   EXPECT_EQ(format_gain(std::nullopt),
-            "no single change of a flag is predicted to give 3 % more tokens/s");
+            "no single change of a flag is predicted to give 5 % more tokens/s");
 }
 
 }  // namespace
