@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "device/planes.h"
 #include "model_zoo/presets.h"
 #include "scheduler/search/prepare.h"
@@ -17,17 +19,21 @@ size_t training_bytes(uint64_t num_parameters, const TrainOptions& options) {
   return state_bytes(options.dtype, num_parameters) + num_parameters * size_of(options.dtype);
 }
 
-/// The smallest device budget that works, with the default flags. It does not depend on a plan.
+/// The smallest device budget that works, with the default flags. It does not depend on a plan. The
+/// largest call may need more blocks with recomputation, or without it.
 size_t smallest_device_bytes(const Preset& preset, TrainOptions options) {
   options.preset = preset.name;
   const ModelSource source = preset_source(options.preset);
   const BatchShape shape = batch_shape(options, source);
   const auto model = create_model(
       source.config, {.batch_size = shape.batch_size, .length = shape.length}, options.dtype);
-  const Schedule schedule{.recompute = kRecomputeEach, .activations = ActivationPlacement::Offload};
-  return prepare_context(*model, trainer_options(options, shape, 0, true), schedule,
-                         {.device = {.kind = DeviceKind::Cuda, .num_threads = 1}})
-      .smallest_device_bytes;
+  const auto with = [&](const Recompute& recompute) {
+    return prepare_context(*model, trainer_options(options, shape, 0, true),
+                           {.recompute = recompute, .activations = ActivationPlacement::Offload},
+                           {.device = {.kind = DeviceKind::Cuda, .num_threads = 1}})
+        .smallest_device_bytes;
+  };
+  return std::min(with(kRecomputeNone), with(kRecomputeEach));
 }
 
 }  // namespace
