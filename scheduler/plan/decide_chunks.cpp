@@ -156,9 +156,9 @@ uint32_t most_residents(const ChunkTrace& chunk_trace, const PlanOptions& option
   if (options.update && options.update_after_norm) return 0;
   const uint32_t wanted = options.schedule.resident_chunks;
   // All weights of an evaluation are resident: then no call needs further blocks for weights.
-  const bool all = !options.update && wanted > num_spare &&
-                   weights_of(chunk_trace).size() + most_activations(chunk_trace) <=
-                       options.num_blocks;
+  const bool all =
+      !options.update && wanted > num_spare &&
+      weights_of(chunk_trace).size() + most_activations(chunk_trace) <= options.num_blocks;
   return all ? wanted : std::min(wanted, num_spare);
 }
 

@@ -53,8 +53,7 @@ Ledger fixed_memory(const Model& model, const TrainerOptions& options, const Lay
   const size_t num_inputs = std::max(options.gradient_accumulation, options.evaluation_batches);
   Ledger ledger;
   ledger.add(kInputs, Tier::Device, micro_batch_bytes * num_inputs);
-  ledger.add(kWorkspace, Tier::Device,
-             std::max(trace.workspace_bytes, evaluation.workspace_bytes));
+  ledger.add(kWorkspace, Tier::Device, std::max(trace.workspace_bytes, evaluation.workspace_bytes));
   ledger.add("partial norms", Tier::Device, partial_norm_bytes(layout));
   ledger.add("loss", Tier::Device, sizeof(double));
   return ledger;

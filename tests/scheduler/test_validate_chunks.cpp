@@ -30,10 +30,9 @@ struct PlannedCase {
     return messages.empty() ? "" : messages[0];
   }
   bool has_fault(const Plan& plan, std::string_view text) const {
-    return std::ranges::any_of(validate(plan, c.trace, c.layout, planned.options),
-                               [&](const std::string& message) {
-                                 return message.find(text) != std::string::npos;
-                               });
+    return std::ranges::any_of(
+        validate(plan, c.trace, c.layout, planned.options),
+        [&](const std::string& message) { return message.find(text) != std::string::npos; });
   }
 };
 

@@ -107,8 +107,11 @@ float* floats(std::byte* plane) { return reinterpret_cast<float*>(plane); }
 class LargeDeviceState : public testing::Test {
  protected:
   static constexpr int64_t kElements = 5 << 17;  // 2.5 bounce buffers
-  const Layout layout_{
-      {{.name = "w", .shape = {kElements}}}, {0}, DType::F32, DType::F32, kElements * sizeof(float)};
+  const Layout layout_{{{.name = "w", .shape = {kElements}}},
+                       {0},
+                       DType::F32,
+                       DType::F32,
+                       kElements * sizeof(float)};
   const std::unique_ptr<Device> device_ =
       create_device({.memory_bytes = device_state_bytes(layout_, 1) + layout_.chunk_bytes()});
   const Buffer weights_ = device_->allocate(MemoryKind::Device, layout_.chunk_bytes(), "weights");
@@ -122,24 +125,24 @@ TEST_F(LargeDeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
   constexpr uint64_t kFirst = 100, kCount = kElements - 101;
   uint64_t next = kFirst;
   state_.visit_copies(ChunkIndex(0), kFirst, kCount, PlaneSet().set(kVariance), true,
-                     [&](uint64_t first, uint64_t count, const Planes& copies) {
-                       EXPECT_EQ(first, next);
-                       next += count;
-                       EXPECT_EQ(copies[kMomentum], nullptr);
-                       EXPECT_EQ(copies[kWeightPlane], nullptr);
-                       std::copy_n(expected.begin() + static_cast<int64_t>(first), count,
-                                   floats(copies[kVariance]));
-                     });
+                      [&](uint64_t first, uint64_t count, const Planes& copies) {
+                        EXPECT_EQ(first, next);
+                        next += count;
+                        EXPECT_EQ(copies[kMomentum], nullptr);
+                        EXPECT_EQ(copies[kWeightPlane], nullptr);
+                        std::copy_n(expected.begin() + static_cast<int64_t>(first), count,
+                                    floats(copies[kVariance]));
+                      });
   EXPECT_EQ(next, kFirst + kCount);
   std::vector<float> variance, momentum;
   state_.visit_copies(ChunkIndex(0), 0, kElements, PlaneSet().set(kMomentum).set(kVariance), false,
-                     [&](uint64_t, uint64_t count, const Planes& copies) {
-                       float* const m = floats(copies[kMomentum]);
-                       float* const v = floats(copies[kVariance]);
-                       momentum.insert(momentum.end(), m, m + count);
-                       variance.insert(variance.end(), v, v + count);
-                       *v = -1;  // not copied back, because the call does not write
-                     });
+                      [&](uint64_t, uint64_t count, const Planes& copies) {
+                        float* const m = floats(copies[kMomentum]);
+                        float* const v = floats(copies[kVariance]);
+                        momentum.insert(momentum.end(), m, m + count);
+                        variance.insert(variance.end(), v, v + count);
+                        *v = -1;  // not copied back, because the call does not write
+                      });
   EXPECT_EQ(variance, expected);
   EXPECT_EQ(momentum, std::vector<float>(kElements, 0));
   float first_again = -1;
