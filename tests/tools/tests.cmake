@@ -10,8 +10,9 @@ ebb_test(test_tools
 ebb_test(test_planning SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_outdated_rates.cpp tools/test_plan.cpp LIBS test_support ebb_tools NOT_TSAN)
 if(EBB_SANITIZE MATCHES address)
   # These plan many times, with the code that the other tests of planning run too: two minutes under AddressSanitizer.
-  set_property(TEST test_planning APPEND PROPERTY ENVIRONMENT
-    "GTEST_FILTER=-PlanCommand.Sweeps*:PlanCommand.TheSuggestedHostMemory*:InferenceLimits.EachSuggestedChange*")
+  string(JOIN ":" slow PlanCommand.Sweeps* PlanCommand.TheSuggestedHostMemory* PlanCommand.AdvisesChangesThatFit
+    PlanCommand.SaysHowManyLayers* PlanCommand.SaysWhatWould* InferenceLimits.EachSuggestedChange*)
+  set_property(TEST test_planning APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-${slow}")
 endif()
 # The output of a run, and its warnings and advice.
 ebb_test(test_views
