@@ -1,4 +1,4 @@
-# Not under ThreadSanitizer, because test_inference, test_signals and test_views run the same threads.
+# Not under ThreadSanitizer, because test_program_races runs the same threads.
 ebb_test(test_tools
   SOURCES tools/test_batches.cpp tools/test_command_line.cpp tools/test_config_file.cpp tools/test_config_text.cpp
     tools/test_convert.cpp tools/test_hub_cache.cpp tools/test_refusals.cpp tools/test_inference.cpp
@@ -19,13 +19,16 @@ ebb_test(test_views
   SOURCES device/counting_new.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_advice.cpp
     tools/test_report_page.cpp tools/test_spent_time.cpp tools/test_step_names.cpp
   LIBS test_support ebb_tools)
-if(EBB_SANITIZE)
-  # These plan an 8B model, which takes minutes under a sanitizer. test_plan has smaller plans for the same functions.
+if(EBB_SANITIZE MATCHES thread)
+  # These plan an 8B model, which takes minutes there, and have no threads of their own.
   set_property(TEST test_views APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-ReportPage.*")
 endif()
 # The system delivers a signal to any thread that does not block it, so this program must have no threads of other tests.
 ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS test_support ebb_tools)
-# Under ThreadSanitizer test_checkpoint runs the same threads, so these runs of the whole program are left out.
+if(EBB_SANITIZE MATCHES thread)
+  ebb_test(test_program_races SOURCES tools/test_program_races.cpp LIBS test_support)
+endif()
+# Under ThreadSanitizer test_checkpoint and test_program_races run the same threads.
 ebb_test(test_checkpoints SOURCES tools/test_checkpoints.cpp tools/test_full_disk.cpp
   tools/test_committed_checkpoint.cpp tools/test_killed.cpp tools/test_old_checkpoints.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_user_files SOURCES tools/test_user_files.cpp LIBS test_support ebb_tools NOT_TSAN)
