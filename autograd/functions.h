@@ -89,7 +89,8 @@ class Backward : public OpenCall {
   /// Where to store or add the gradient of an input. REQUIRES: input.has_gradient().
   GradientTarget input_gradient(const Variable& input) const;
   /// Adds the gradient of the output to that of the input. Does nothing for an input of the model.
-  /// The first contribution is not copied: both gradients then share the memory.
+  /// The first contribution is not copied: both gradients then share the memory. REQUIRES, not
+  /// checked: both have one type and one number of elements.
   void accumulate_gradient(const Variable& input, const Variable& output) const;
 };
 

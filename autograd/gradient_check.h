@@ -4,13 +4,14 @@
 //   const GradientCheck check = check_gradients(model, inputs);
 //   if (!check.passed()) std::puts(check.message().c_str());
 //
-// Each parameter gets its initial values plus a random number of up to 0.1, because zeros and ones
-// hide mistakes. For some elements of each parameter, the loss is computed with the element moved
-// by +-step and by +-step / 2. Richardson's formula (4 D(step / 2) - D(step)) / 3 of the two
-// central differences D is what the gradient must be. The losses are added in fp64, but the forward
-// computes in fp32. So the allowed error of an element has three parts: `tolerance` times the
-// gradient, the rounding error of the loss divided by `step`, and the error of the differences as
-// they show it: |D(step / 2) - D(step)|, and the jump of the slope at a kink such as that of ReLU.
+// Each parameter gets its initial values plus a random number between -0.1 and 0.1, because zeros
+// and ones hide mistakes. For some elements of each parameter, the loss is computed with the
+// element moved by +-step and by +-step / 2. Richardson's formula (4 D(step / 2) - D(step)) / 3 of
+// the two central differences D is what the gradient must be. The losses are added in fp64, but the
+// forward computes in fp32. So the allowed error of an element has three parts: `tolerance` times
+// what the differences give, the rounding error of the loss divided by `step`, and the error of the
+// differences as they show it: |D(step / 2) - D(step)|, and the jump of the slope at a kink such as
+// that of ReLU.
 //
 // A primitive whose input has no gradient is checked only for its parameters, so put a linear layer
 // before it. A check runs the forward four times for each element: take small shapes. REQUIRES: the

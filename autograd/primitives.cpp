@@ -225,6 +225,9 @@ Variable activation(Tape& tape, Variable x, Activation kind) {
 }
 
 Variable add(Tape& tape, Variable a, Variable b) {
+  EBB_CHECK_SHAPES(
+      a.value.shape == b.value.shape && a.value.dtype == b.value.dtype,
+      "add: terms of one shape and type, not " + to_string(a.value) + " and " + to_string(b.value));
   tape.begin_call("add", {});
   const Variable y = tape.output(a.value.shape, a.value.dtype);
   tape.end_call(

@@ -34,7 +34,9 @@ Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<Parame
 /// `before`, so the gradient of `after` needs no memory of its own.
 struct Activated {
   Variable before;
-  Variable after;  ///< the activation of `before`; it has no gradient of its own
+  /// The activation of `before`. No primitive but activation_linear() may take it: its gradient
+  /// would be lost, which is not checked.
+  Variable after;
   Activation kind;
 };
 /// The activation of x w^T + bias; w (OC, C), bias (OC).
@@ -56,8 +58,9 @@ Variable head_norm(Tape& tape, Variable qkv, ParameterId query_weight, Parameter
 Variable rotary_table(Tape& tape, Tensor positions, std::span<const double> frequencies,
                       double factor);
 /// Rotates the first num_heads heads of D columns of x (..., C) in place; table (N, D) of
-/// rotary_table(), which is never replayed. REQUIRES: x was made in the same layer, by a primitive
-/// whose backward does not read it, and nothing else uses x.
+/// rotary_table(). The primitive captures the tensor, so the table must exist until the backward
+/// has run. REQUIRES: x was made in the same layer, by a primitive whose backward does not read it,
+/// and nothing else uses x.
 Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads);
 /// silu(gate) * up: x (..., 2F), gate before up -> (..., F).
 Variable swiglu(Tape& tape, Variable x);

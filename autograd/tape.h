@@ -14,8 +14,9 @@
 // backward, so it frees the inner activations of a layer when the layer ends.
 //
 // A value exists until the backward of the primitive that made it has been submitted. The tape
-// skips the backward of a call if none of its outputs has a gradient. Broken contracts throw
-// LogicError. One thread. The tape allocates host memory only in the first step.
+// skips the backward of a call if none of its outputs has a gradient. A broken contract
+// throws LogicError where the tape can see it. One thread. The tape allocates host memory only in
+// the first step.
 #pragma once
 
 #include <array>
@@ -91,12 +92,12 @@ class Tape {
   void run_in_stages(uint32_t count, const StageFunction& body);
 
   /// Runs body(*this, input) as a layer and returns its result. REQUIRES: the result is a value
-  /// that body made. If the layer is recomputed, `body` runs again after layer() has returned, so
-  /// it captures values, and references only to objects that outlive the step. Nothing may use an
-  /// inner value of a layer after the layer has ended, because recomputation and evaluation free
-  /// the inner values. Where `mark_idle` is on or `recompute.layers_at_once` > 1, nothing may use
-  /// the input either, and the result only until the end of the next layer; otherwise the dry run
-  /// throws ConfigError.
+  /// that body made (checked where the layer is recomputed, and in an evaluation). If the layer is
+  /// recomputed, `body` runs again after layer() has returned, so it captures values, and
+  /// references only to objects that outlive the step. Nothing may use an inner value of a layer
+  /// after the layer has ended, because recomputation and evaluation free the inner values. Where
+  /// `mark_idle` is on or `recompute.layers_at_once` > 1, nothing may use the input either, and the
+  /// result only until the end of the next layer; otherwise the dry run throws ConfigError.
   Variable layer(const LayerFunction& body, Variable input);
   /// x = layer(body, x), where nothing uses the old x after the layer. An evaluation frees it, so
   /// that only two values of consecutive layers exist at the same time.
@@ -131,20 +132,20 @@ class Tape {
   /// whether the first losses are stored there or added. REQUIRES: the micro-batch before it ended.
   void begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
                          float loss_gradient_scale);
-  /// Ends a part of the forward and begins the next one. The backward runs part by part, from the
-  /// last part to the first.
+  /// Ends a part of the forward (begin(), a layer, or end() of a model) and begins the next one.
+  /// The backward runs part by part, from the last part to the first.
   void begin_part() { parts_.push_back(records_.size()); }
   /// The number of parts whose backward has not run.
   size_t num_parts() const { return parts_.size(); }
   bool has_stage() const { return stages_.count > 0; }
-  /// The layer whose forward or backward ran last, for messages; -1: the work is in no layer.
+  /// The layer whose forward or backward runs, for messages; -1: none.
   int32_t layer_at_work() const { return layer_at_work_; }
   /// Runs the next stage that run_in_stages() left. REQUIRES: has_stage().
   void run_stage();
   /// Runs all stages that are left. The next backward_of_part() is that of the last part.
   void begin_backward();
   /// Runs the backward of the last part that has not run yet. In an evaluation it only removes the
-  /// part. REQUIRES: num_parts() > 0.
+  /// part. REQUIRES, not checked: num_parts() > 0.
   void backward_of_part();
   /// Frees all values that are left.
   void end_micro_batch();

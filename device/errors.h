@@ -1,12 +1,12 @@
 // The exceptions of Ebb. Messages about options, sizes and the contents of files say what is
 // allowed or what to do. A message names an option between backquotes, as in "lower
 // `device_memory`"; the program `ebb` prints its flag instead (tools/option_flags.h). An IoError
-// says what failed, the path and the error of the operating system. A LogicError names the source
-// line.
+// says what failed, the path and the error of the operating system. A LogicError of EBB_CHECK names
+// the source line.
 //
-// An exception ends the run; expected outcomes are return values. All exceptions derive from Error,
-// so a caller that only reports errors catches one type. Plain values: several threads may read one
-// exception.
+// An exception ends the run; expected outcomes are return values. All exceptions of this header
+// derive from Error, so a caller that only reports errors catches one type. Plain values: several
+// threads may read one exception.
 #pragma once
 
 #include <cstddef>

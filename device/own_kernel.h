@@ -10,15 +10,16 @@
 //   };
 //
 // Its fields are its arguments: views and numbers, at most OwnKernel::kMostBytes. One of the two
-// run() may be missing; Ebb then refuses devices of that kind when it makes the plan.
+// run() may be missing; Ebb then refuses devices of that kind when it makes the plan. (A build
+// without CUDA plans for a GPU with the host's kernels.)
 //
-// check() also returns the cost: the work for which a plan must find time, and a name, which has
-// static storage. Both run() get memory that is valid until the kernel has run, and must depend on
-// values and shapes alone, not on addresses and not on the number of threads. On the host run() is
-// called by the thread of the stream, one kernel after the other; system/parallel_loop.h divides
-// its work. On a GPU it is called by the submitting thread, with the GPU current: it launches on
-// the stream, returns at once, neither waits nor allocates, and throws DeviceError if CUDA refuses
-// the launch.
+// check() sees shapes and types, and never elements: the dry run calls it when no memory exists. It
+// returns the cost: the work for which a plan must find time, and a name, which has static storage.
+// Both run() get memory that is valid until the kernel has run, and must depend on values and
+// shapes alone, not on addresses and not on the number of threads. On the host run() is called by
+// the thread of the stream, one kernel after the other; system/parallel_loop.h divides its work. On
+// a GPU it is called by the submitting thread, with the GPU current: it launches on the stream,
+// returns at once, neither waits nor allocates, and throws DeviceError if CUDA refuses the launch.
 #pragma once
 
 #include <concepts>

@@ -14,7 +14,8 @@
 //
 // Errors: if an operation fails, the stream stores the exception and skips all later operations,
 // for the rest of its life. It still fires the events of later records, so no thread waits for
-// ever. synchronize() and Event::synchronize() rethrow the exception.
+// ever. synchronize() and Event::synchronize() rethrow the exception. A stream that waits for such
+// an event fails with the same exception.
 #pragma once
 
 #include <algorithm>

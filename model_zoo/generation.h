@@ -44,8 +44,8 @@ class Generation {
   /// from passes() of this object.
   std::span<const float> read_prompt(Inference& inference, std::span<const int32_t> prompt);
   /// The same for a prompt that may begin with the text so far, as the next turn of a conversation
-  /// does: reads only the tokens that differ or are new. REQUIRES: `inference` is that of the text
-  /// so far.
+  /// does: reads the tokens from the first one on that differs, or whole parts of them; at least
+  /// the last token. REQUIRES: `inference` is that of the text so far.
   std::span<const float> read_changed_prompt(Inference& inference, std::span<const int32_t> prompt);
   /// Reads one more token and returns the logits of the token after it, valid until the next call.
   /// The last token that is generated need not be read. REQUIRES: read_prompt() was called, at most

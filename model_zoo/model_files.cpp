@@ -117,7 +117,12 @@ bool has_tokenizer(const std::string& folder) {
 }
 
 void replace_companions(const std::string& from, const std::string& to) {
-  for (const std::string& file : companions_of(to)) fs::remove(fs::path(to) / file);
+  for (const std::string& file : companions_of(to)) {
+    const fs::path path = fs::path(to) / file;
+    std::error_code error;
+    fs::remove(path, error);
+    if (error) throw IoError("cannot remove", path.string(), error.value());
+  }
   if (!from.empty()) copy_companions(from, to);
 }
 

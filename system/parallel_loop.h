@@ -1,8 +1,10 @@
 // Parallel loops that divide their work into pieces, for kernels of the host.
 //
 //   void run(ThreadTeam& team) const {
+//     float* const to = y.as<float>();
+//     const float* const from = x.as<float>();
 //     for_each_range(team, y.num_elements(), 16384, [&](int64_t begin, int64_t end) {
-//       for (int64_t i = begin; i < end; ++i) y[i] = 2 * x[i];
+//       for (int64_t i = begin; i < end; ++i) to[i] = 2 * from[i];
 //     });
 //   }
 //

@@ -22,10 +22,10 @@ namespace ebb {
 
 /// A change after which the run fits, and what the planner predicts for the changed run.
 struct PlannedChange {
-  std::string text;                         ///< "--micro-batch-size 2 --gradient-accumulation 8"
-  std::string price = {};                   ///< what else changes; empty: results keep all bits
-  double seconds = 0;                       ///< of a step; 0 for inference
-  double tokens_per_second = 0;             ///< 0 for inference, and on a machine without rates
+  std::string text;              ///< "--micro-batch-size 2 --gradient-accumulation 8"
+  std::string price = {};        ///< what else changes; empty: results keep all bits
+  double seconds = 0;            ///< of a step; 0 for inference, and on a machine without rates
+  double tokens_per_second = 0;  ///< 0 for inference, and on a machine without rates
   size_t device_bytes = 0, host_bytes = 0;  ///< 0 for inference
   /// The time for a token, divided by that of the unchanged run on a machine with enough host
   /// memory; 0 if the unchanged run does not fit there, and for inference.
@@ -72,7 +72,7 @@ struct Gain {
   PlannedChange change;
   double ratio = 1;  ///< predicted tokens per second after the change, divided by those before it
 };
-/// A smaller ratio than this is within the error of predictions.
+/// A gain with a smaller ratio is not named: predictions are not exact enough.
 inline constexpr double kLeastGain = 1.05;
 
 /// For a training that fits, returns the change with the most predicted tokens per second. Changes

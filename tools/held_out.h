@@ -17,7 +17,7 @@ struct SplitSamples {
   std::vector<uint64_t> training, held_out;
 };
 
-/// `share` is between 0 and 1.
+/// `share` is above 0 and below 1.
 SplitSamples split_samples(const TokenData& tokens, uint64_t length, double share);
 
 }  // namespace ebb

@@ -14,8 +14,9 @@ class MessageReader {
   explicit MessageReader(std::function<bool()> stop);
 
   bool is_terminal() const { return is_terminal_; }
-  /// The next message; nullopt at the end of the input, or after `stop` has returned true. Empty
-  /// lines of a terminal are skipped. Throws IoError.
+  /// The next message, without the ends of lines after it; nullopt at the end of the input, or if
+  /// `stop` returned true. On a terminal, prints "> " on stderr, skips empty lines, and ignores a
+  /// last line that does not end. Throws IoError.
   std::optional<std::string> next();
 
  private:

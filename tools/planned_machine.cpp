@@ -234,7 +234,8 @@ PlannedMachine find_machine(const std::string& name_or_file) {
     if (machine.name == name) return std::move(machine);
     names.push_back(machine.name);
   }
-  if (std::filesystem::is_regular_file(name_or_file)) {
+  std::error_code ignored;  // a name that is no path is no file
+  if (std::filesystem::is_regular_file(name_or_file, ignored)) {
     return machine_of(read_ordered_json_file(name_or_file), name_or_file);
   }
   const std::string meant = nearest_name(name_or_file, names);

@@ -33,7 +33,8 @@ struct PlannedMachine {
 
 std::vector<PlannedMachine> machine_presets();
 
-/// A preset's name, or the path of a machine file. ConfigError, which suggests a preset and lists
+/// A preset's name, or the path of a machine file; the preset if both exist. The caller handles
+/// "this". ConfigError, which suggests a preset and lists
 /// all, if the text is neither; FormatError, with the file and the field, for a file that is not a
 /// machine's; IoError.
 PlannedMachine find_machine(const std::string& name_or_file);

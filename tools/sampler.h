@@ -6,7 +6,8 @@
 // A sample changes no bit of the training: it only makes the deferred updates earlier.
 //
 // One thread. Errors of the constructor: ConfigError if the model has no tokenizer or does not
-// generate, PlanError if the host memory is too small.
+// generate, or if the prompt is empty or too long; PlanError if the host memory is too small; those
+// of TextProgram. sample() throws those of an inference and of TextProgram.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@ class Sampler {
   /// `setup` must outlive this object. REQUIRES: --sample-steps is given, and the run is planned.
   Sampler(const TrainOptions& options, const TrainSetup& setup);
 
+  /// Every --sample-steps, and after the last step.
   bool due(uint64_t step) const;
   /// The host memory that a sample takes.
   size_t bytes() const { return bytes_; }

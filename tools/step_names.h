@@ -2,7 +2,7 @@
 // layers and parameters. Pure.
 //
 // A layer is the part of a parameter's name up to its first number, "model.layers.3"; without a
-// number, the name without its last part, "wte".
+// number, the name without its last part, "wte" of "wte.weight"; a name without a dot is a layer.
 #pragma once
 
 #include <cstdint>

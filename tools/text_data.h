@@ -12,8 +12,9 @@
 namespace ebb {
 
 /// If --data or --eval-data is text and the tokens of the model are not bytes, makes their tokens.
-/// The flags of `options` then name the files of tokens, labels and documents, and `options.text`
-/// has the tokenizer. Also reads the tokenizer if a preset gets one and its data is token files.
+/// The flags of `options` then name the files of tokens, labels and documents. With --tokenizer or
+/// --chat-template, `options.text` then has the tokenizer; --tokenizer is read even if all data is
+/// token files.
 /// Returns false if `stop` returned true before that was done.
 [[nodiscard]] bool tokenize_text(TrainOptions& options, const std::function<bool()>& stop);
 

@@ -186,6 +186,7 @@ std::string TextProgram::receive_line() {
   }
   const std::string line = received_.substr(0, end);
   received_.erase(0, end + 1);
+  has_answered_ = true;
   return line;
 }
 
@@ -199,7 +200,7 @@ void TextProgram::throw_ended() {
   const std::string text = fmt::format(
       "'{}', which makes tokens of text, ended {}; what it printed is above", python_, how);
   // A program that is no Python, or a broken Python, ends at once with its own message.
-  if (WIFEXITED(status) && received_.empty())
+  if (WIFEXITED(status) && !has_answered_)
     throw ConfigError(text + "; EBB_PYTHON names another Python");
   throw Error(text);
 }

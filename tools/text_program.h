@@ -6,8 +6,9 @@
 // ($XDG_DATA_HOME/ebb or ~/.local/share/ebb), where the message about a missing package installs
 // it; or else the python3 in PATH.
 //
-// One thread at a time. Errors: ConfigError if there is no Python, if a package is missing or if
-// the program refuses its input; Error if the program fails.
+// One thread at a time. Errors: ConfigError if there is no Python, if what was started is no such
+// Python, if a package is missing, or if the program refuses its input; Error if the program fails;
+// IoError if the system refuses a socket or memory.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +22,7 @@ namespace ebb {
 
 class TextProgram {
  public:
-  /// What ask() throws after `stop` has returned true.
+  /// What ask() throws after `stop` has returned true. Then this object can only be destroyed.
   struct Stopped {};
 
   /// Starts Python. `stop`, if given, is called ten times a second while an answer is awaited.
@@ -47,6 +48,7 @@ class TextProgram {
   pid_t process_ = -1;
   int socket_ = -1;
   std::string received_;
+  bool has_answered_ = false;
 };
 
 }  // namespace ebb

@@ -34,9 +34,10 @@ class TokenText {
   std::vector<int32_t> tokens_of(const std::string& text);
   /// The tokens of a conversation and of the begin of the next answer.
   std::vector<int32_t> tokens_of(const std::vector<ChatMessage>& messages);
-  /// The text that is certain after this token. It is empty while a character is incomplete.
+  /// The text that is certain after this token: with a tokenizer, whole characters, so it may be
+  /// empty; for a model over bytes, the byte.
   std::string text_of(int32_t token);
-  /// The text of the tokens since then. The next token begins a new text.
+  /// The text that text_of() still holds back. The next token begins a new text.
   std::string rest();
   /// The tokens that end a text, besides those of the model's folder.
   const std::vector<int32_t>& ends() const { return ends_; }

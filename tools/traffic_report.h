@@ -15,10 +15,10 @@ std::string traffic_table(const Traffic& traffic);
 /// A row for each layer, and the totals.
 std::string layer_table(const StepNames& names);
 
-/// The same in three lines, for the end of a run:
-///   loads   33.77 GiB a step: weights 12 GiB first use, 12 GiB evicted; activations 9 GiB evicted
-///   stores  24.4 GiB a step: gradients 12 GiB update; activations 12.4 GiB evicted
-///   layers  wte 300 MiB, h.0 to h.11 from 12 MiB to 14 MiB each
+/// The same in three lines, each with its end, for the end of a run:
+///   loads 133.11 MiB a step: weights 21.25 MiB first use, 24.50 MiB evicted; ...
+///   stores 108.61 MiB a step: gradients 21.25 MiB update; activations 71.50 MiB evicted; ...
+///   layers wte 1.14 MiB, wpe 3.12 MiB, h.0 to h.5 from 29.57 MiB to 45.71 MiB each, ln_f 15 KiB
 /// Empty if the step copies nothing.
 std::string traffic_lines(const Preparation& prepared);
 

@@ -68,7 +68,7 @@ struct Multiply {
 };
 
 /// Columns [to_first, to_first + num_columns) of `to` = or += the columns from from_first on of
-/// `from`; both have N rows and one float type, and different memory.
+/// `from`; both have N rows and one float type. REQUIRES, not checked: different memory.
 struct CopyColumns {
   Tensor to, from;
   int64_t to_first, from_first, num_columns;
@@ -117,6 +117,7 @@ struct RotaryTable {
   double factor;
 
   Cost check() const;
+  /// 0. Throws LogicError for a D that the GPU's kernel does not compute.
   size_t workspace_bytes(const GpuLaunch& gpu) const;
   void run(const HostLaunch& host) const;
   void run(const GpuLaunch& gpu) const;

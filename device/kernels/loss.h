@@ -31,7 +31,7 @@ struct CrossEntropy {
 /// far: the greatest logit of a row, the sum of e^(logit - greatest), and the logit of the row's
 /// target; those of rows with the target -100 are undefined. The slices come in order: the kernel
 /// for the first slice initialises the statistics, the kernel for the last slice writes losses (N)
-/// fp32, which every slice needs.
+/// fp32. Each kernel takes all arguments.
 struct CrossEntropyStatistics {
   Tensor losses, statistics, logits, targets;
   ClassSlice slice;

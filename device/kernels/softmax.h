@@ -6,7 +6,7 @@
 namespace ebb {
 
 /// y (N, C) = e^x / the sum of e^x over the row; y and x have one float type. A row that contains
-/// NaN or infinity, or nothing but -infinity, becomes NaN.
+/// NaN or +infinity, or nothing but -infinity, becomes NaN; -infinity beside finite values gives 0.
 struct SoftmaxForward {
   Tensor y, x;
 

@@ -192,11 +192,13 @@ Plan make_warm_up_plan(const Plan& plan, const Layout& layout);
 /// whose planes are in host memory.
 Plan make_flush_plan(const Plan& plan);
 
-/// The blocks of the largest call, by space. No plan works with fewer.
+/// The blocks that are needed at the same time for the largest item of the trace, by space: what it
+/// uses, and all activations that exist and are not idle. No plan works with fewer.
 struct BlockNeed {
   uint32_t num_blocks = 0;
   uint32_t by_space[kNumSpaces] = {};
-  std::string_view call;  ///< its name, which belongs to the trace
+  /// The name of its call, which belongs to the trace, or "round a gradient".
+  std::string_view call;
 };
 BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update);
 BlockNeed smallest_need(const ChunkTrace& chunk_trace, const Trace& trace);

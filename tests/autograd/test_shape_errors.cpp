@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kRows = 8, kWide = 128, kNarrow = 64;
 
-enum class Where { Begin, Layer, End, BackwardOfLayer, BackwardOfEnd };
+enum class Where { Begin, Layer, Sum, End, BackwardOfLayer, BackwardOfEnd };
 
 /// y = x. The backward submits a kernel whose shapes do not fit.
 Variable wrong_backward(Tape& tape, Variable x) {
@@ -47,6 +47,7 @@ class WrongModel : public Model {
   uint32_t num_layers() const override { return 5; }
   Variable layer(Tape& tape, std::span<const Tensor>, uint32_t i, Variable x) const override {
     if (i == 3 && where_ == Where::Layer) return multiply(tape, x, linear(tape, x, narrow_));
+    if (i == 3 && where_ == Where::Sum) return add(tape, x, linear(tape, x, narrow_));
     if (i == 3 && where_ == Where::BackwardOfLayer) x = wrong_backward(tape, x);
     return linear(tape, x, wide_);
   }
@@ -91,6 +92,11 @@ TEST(ShapeErrors, OfAForwardNameTheLayerAndTheSizes) {
             std::string("layer 3: ") + kFactors);
   EXPECT_EQ(message_of(WrongModel(Where::Layer), {.recompute = {1}}),
             std::string("layer 3: ") + kFactors);
+}
+
+TEST(ShapeErrors, TermsHaveOneShape) {
+  EXPECT_EQ(message_of(WrongModel(Where::Sum)),
+            "layer 3: add: terms of one shape and type, not (1, 8, 128) bf16 and (1, 8, 64) bf16");
 }
 
 TEST(ShapeErrors, OutsideOfLayersNameTheFunctionOfTheModel) {

@@ -107,6 +107,7 @@ TEST_F(MachineFiles, GiveNarrowProductsAndTheBackwardOfAttentionRatesOfTheirOwn)
 
 TEST_F(MachineFiles, OfOlderNamesAreFound) {
   EXPECT_EQ(find_machine("a100").device, find_machine("a100-80gb").device);
+  EXPECT_THROW(find_machine(std::string(300, 'x')), ConfigError);  // is no path
 }
 
 /// With the host backend, device and host share one memory, and the kernels need a workspace of the

@@ -275,6 +275,12 @@ class Python(TextTest):
         self.ebb(*train, EBB_PYTHON=str(self.folder / "bin" / "python3"))
         self.assertIn("found in", self.said, "tokens that are in the cache need no packages")
 
+    def test_that_ends_after_an_answer_is_a_failure_and_no_wrong_input(self):
+        self.model()
+        once = self.program("once", f"'{sys.executable}' \"$@\" | head -n 1")
+        self.refused("ended with exit code 0", "generate", "--model", "model", "--prompt", "the", *SMALL, code=1,
+                     EBB_PYTHON=once)
+
     def program(self, name, command):
         self.write(name, f"#!/bin/sh\n{command}\n")
         (self.folder / name).chmod(0o755)
