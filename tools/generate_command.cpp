@@ -13,11 +13,12 @@
 #include "model_zoo/model_files.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
-#include "tools/flag_values.h"
+#include "tools/flag_setters.h"
 #include "tools/inference_setup.h"
 #include "tools/message_reader.h"
 #include "tools/signals.h"
 #include "tools/token_text.h"
+#include "tools/train_flags.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -49,7 +50,7 @@ std::vector<int32_t> parse_tokens(std::string_view flag, std::string_view text) 
 void add_text_flags(CommandLine& line, GenerateOptions& o) {
   FlagGroup group{line, "Text"};
   group.add("--prompt", "TEXT", "the text to continue, or with --chat the message to answer",
-            [&o](std::string_view, std::string_view text) { o.prompt = std::string(text); });
+            setters::text(o.prompt));
   group.add_flag("--chat",
                  "answer messages, with the model's chat template: lines that are typed on a "
                  "terminal, or --prompt or the whole standard input as one message",
@@ -59,22 +60,14 @@ void add_text_flags(CommandLine& line, GenerateOptions& o) {
               o.prompt_tokens = parse_tokens(flag, text);
             });
   group.add("--max-tokens", "N [128]", "add at most N tokens; the text may end earlier",
-            [&o](std::string_view flag, std::string_view text) {
-              o.max_tokens = whole_value(flag, text, 1, uint64_t{1} << 30);
-            });
+            setters::whole(o.max_tokens, 1, uint64_t{1} << 30));
   group.add("--temperature", "X [0]",
             "divide the logits by X; 0 = always choose the likeliest token, --seed has no effect",
-            [&o](std::string_view flag, std::string_view text) {
-              o.sampling.temperature = real_value(flag, text, kNotNegative);
-            });
+            setters::real(o.sampling.temperature, kNotNegative));
   group.add("--top-k", "N [0]", "sample from the N likeliest tokens; 0 = all",
-            [&o](std::string_view flag, std::string_view text) {
-              o.sampling.top_k = static_cast<int64_t>(whole_value(flag, text, 0));
-            });
+            setters::whole(o.sampling.top_k, 0));
   group.add("--top-p", "P [1]", "sample from the likeliest tokens that together have probability P",
-            [&o](std::string_view flag, std::string_view text) {
-              o.sampling.top_p = real_value(flag, text, kShare);
-            });
+            setters::real(o.sampling.top_p, kShare));
 }
 
 std::optional<GenerateOptions> parse_generate(std::vector<std::string> arguments) {

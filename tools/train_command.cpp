@@ -33,7 +33,7 @@
 #include "tools/set_aside.h"
 #include "tools/signals.h"
 #include "tools/text_data.h"
-#include "tools/train_options.h"
+#include "tools/train_flags.h"
 #include "tools/train_report.h"
 #include "tools/train_setup.h"
 
