@@ -10,7 +10,6 @@
 
 #include "device/errors.h"
 #include "model_zoo/generation.h"
-#include "model_zoo/model_files.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/flag_setters.h"
@@ -130,14 +129,15 @@ constexpr int64_t kMostContext = 4096;
 /// A part of a prompt of a conversation: its messages are short.
 constexpr int64_t kChatPart = 64;
 
-/// A model that is loaded for texts of at most this shape.
+/// A model that is loaded for texts of at most this shape. `text`: null if they are numbers.
 class Generator {
  public:
-  Generator(const GenerateOptions& options, const GenerationShape& shape,
-            const std::vector<int32_t>& more_ends, const Signals& signals)
+  Generator(const GenerateOptions& options, const GenerationShape& shape, const TokenText* text,
+            const Signals& signals)
       : options_(options),
         signals_(signals),
         source_(model_source(options.run)),
+        ends_(end_tokens(source_, text)),
         shape_(shape),
         flags_{.options = options.run, .max_tokens = options.max_tokens},
         generation_(generation_of(flags_)),
@@ -147,8 +147,6 @@ class Generator {
                                                           inference_options(f.options, source_),
                                                           budgets);
                                })) {
-    if (!source_.folder.empty()) ends_ = end_tokens(source_.folder);
-    ends_.insert(ends_.end(), more_ends.begin(), more_ends.end());
     say(inference_header(options.run, source_, loaded_));
   }
 
@@ -184,11 +182,11 @@ class Generator {
   const GenerateOptions& options_;
   const Signals& signals_;
   const ModelSource source_;
+  const std::vector<int32_t> ends_;
   const GenerationShape shape_;
   const RunFlags flags_;
   Generation generation_;
   LoadedInference loaded_;
-  std::vector<int32_t> ends_;
   double prompt_s_ = 0, added_s_ = 0;
 };
 
@@ -204,7 +202,7 @@ int continue_prompt(const GenerateOptions& options, const std::vector<int32_t>& 
   Generator generator(options,
                       {.prompt_length = static_cast<int64_t>(prompt.size()),
                        .max_tokens = static_cast<int64_t>(options.max_tokens)},
-                      text == nullptr ? std::vector<int32_t>{} : text->ends(), signals);
+                      text, signals);
   TokenOutput output(text);
   generator.run(prompt, 0, output);
   output.finish();
@@ -228,7 +226,7 @@ GenerationShape conversation_shape(const GenerateOptions& options) {
 int converse(const GenerateOptions& options, MessageReader& reader, TokenText& text,
              const Signals& signals) {
   const GenerationShape shape = conversation_shape(options);
-  Generator generator(options, shape, text.ends(), signals);
+  Generator generator(options, shape, &text, signals);
   std::vector<ChatMessage> messages;
   uint64_t num_chosen = 0;
   while (const auto message = reader.next()) {

@@ -150,7 +150,7 @@ class TrainingRun {
     summary.first_step = summary.end.steps = start_.step;
     try {
       while (summary.end.steps < setup_.num_steps() && signals_.pending() == 0 && !is_enough()) {
-        const StepRecord record = run_step(summary.end.steps, summary.spent);
+        const StepRecord& record = run_step(summary.end.steps, summary.spent);
         summary.end.steps = record.step;
         summary.seconds += record.step_seconds;
         if (!std::isnan(record.loss)) summary.last_loss = record.loss;
@@ -189,7 +189,7 @@ class TrainingRun {
     return {setup.data.num_samples(setup.shape.length), options.order, options.seed};
   }
 
-  StepRecord run_step(uint64_t step, SpentTime& spent) {
+  const StepRecord& run_step(uint64_t step, SpentTime& spent) {
     const uint64_t position = position_at(step, start_, setup_.shape).num_samples;
     const double learning_rate = setup_.learning_rate.at(step);
     const auto micro_batches = batches_.load(position);
@@ -199,16 +199,16 @@ class TrainingRun {
     whole_step_ = step + 1;
     if (learns) {
       if (const auto notice = step_check_.add(result.step_s)) progress_.notice(*notice);
-    }
-    if (learns)
       spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
                           result.compute_s);
-    StepRecord record = make_record(setup_,
-                                    {.step = step,
-                                     .epoch = batches_.order().epoch(position),
-                                     .learning_rate = learning_rate,
-                                     .device_peak_bytes = device_->peak_bytes()},
-                                    result);
+    }
+    StepRecord& record =
+        last_record_.emplace(make_record(setup_,
+                                         {.step = step,
+                                          .epoch = batches_.order().epoch(position),
+                                          .learning_rate = learning_rate,
+                                          .device_peak_bytes = device_->peak_bytes()},
+                                         result));
     record.run_id = logged_run_.run_id;
     record.tokens_seen = position_at(record.step, start_, setup_.shape).num_tokens;
     if (setup_.prepared.options.dtype == DType::F16) {
@@ -217,11 +217,9 @@ class TrainingRun {
     }
     if (result.skipped) report_skipped(record.step, result.loss_scale);
     if (!learns) report_without_targets(record.step);
-    log_line_ = to_json(record);
     const bool is_best = evaluate(record);
     if (sampler_ && sampler_->due(record.step)) {
       record.sample = sampler_->sample(trainer_, record.step);
-      log_line_ = to_json(record);
     }
     for (const std::string& notice : device_->kernels().take_notices()) progress_.notice(notice);
     if (log_) log_->write(record);
@@ -248,8 +246,7 @@ class TrainingRun {
     if ((options_.save_best || options_.early_stop) && std::isfinite(best_.loss)) {
       record.best_eval_loss = best_.loss;
     }
-    log_line_ = to_json(record);
-    return best_.step == record.step && best_.num_worse == 0;
+    return best_.step == record.step;
   }
 
   /// Whether --early-stop ends the run.
@@ -265,7 +262,12 @@ class TrainingRun {
 
   void save(uint64_t step) {
     if (log_) log_->sync();
-    saver_->save(trainer_, position_at(step, start_, setup_.shape), log_line_, best_);
+    save_unsynced(step);
+  }
+
+  void save_unsynced(uint64_t step) {
+    saver_->save(trainer_, position_at(step, start_, setup_.shape),
+                 last_record_ ? to_json(*last_record_) : "", best_);
   }
 
   StepResult step_of(uint64_t step, double learning_rate,
@@ -286,7 +288,7 @@ class TrainingRun {
   void save_what_is_whole() {
     if (!saver_ || !whole_step_) return;
     try {
-      saver_->save(trainer_, position_at(*whole_step_, start_, setup_.shape), log_line_, best_);
+      save_unsynced(*whole_step_);
       saver_->finish();
     } catch (const std::exception& error) {
       progress_.notice(fmt::format("step {} is not saved: {}", *whole_step_, error.what()));
@@ -349,7 +351,7 @@ class TrainingRun {
   BestEvaluation best_;
   StepCheck step_check_;
   std::optional<Sampler> sampler_;
-  std::string log_line_;                // of the last step
+  std::optional<StepRecord> last_record_;
   std::optional<uint64_t> whole_step_;  // the step of the trainer's state; none if a step threw
   std::optional<RunSaver> saver_;       // last, because it reads the trainer
 };
