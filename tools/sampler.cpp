@@ -96,9 +96,7 @@ Sampler::Sampler(const TrainOptions& options, const TrainSetup& setup)
   check_memory(options, setup, bytes_);
 }
 
-bool Sampler::due(uint64_t step) const {
-  return step % interval_ == 0 || step == setup_.num_steps();
-}
+bool Sampler::due(uint64_t step) const { return setup_.is_due(step, interval_); }
 
 std::string Sampler::sample(Trainer& trainer, uint64_t step) {
   Prepared prepared = prepare_sample(setup_, tokens_.size(), num_added_);

@@ -78,19 +78,18 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
 class Evaluation {
  public:
   Evaluation(const TrainOptions& options, const TrainSetup& setup)
-      : interval_(options.steps_per_evaluation()) {
+      : setup_(setup), interval_(options.steps_per_evaluation()) {
     if (!setup.eval_data) return;
     const SampleOrder order(setup.eval_data->num_samples(setup.shape.length), DataOrder::Sequential,
                             0);
     batches_.emplace(setup.eval_data->samples(), order, *setup.eval_shape, setup.model->inputs());
   }
 
-  bool due(uint64_t step, uint64_t num_steps) const {
-    return batches_ && (step % interval_ == 0 || step == num_steps);
-  }
+  bool due(uint64_t step) const { return batches_ && setup_.is_due(step, interval_); }
   double run(Trainer& trainer) { return trainer.evaluate(batches_->load_in_first_epoch(0)); }
 
  private:
+  const TrainSetup& setup_;
   uint64_t interval_;
   std::optional<Batches> batches_;
 };
@@ -240,7 +239,7 @@ class TrainingRun {
 
   /// Evaluates if it is time. Returns true if the loss is the lowest so far.
   bool evaluate(StepRecord& record) {
-    if (!evaluation_.due(record.step, setup_.num_steps())) return false;
+    if (!evaluation_.due(record.step)) return false;
     record.eval_loss = evaluation_.run(trainer_);
     best_ = after_evaluation(best_, record.step, *record.eval_loss);
     if ((options_.save_best || options_.early_stop) && std::isfinite(best_.loss)) {
@@ -250,7 +249,7 @@ class TrainingRun {
   }
 
   /// Whether --early-stop ends the run.
-  bool is_enough() const { return best_.num_worse >= options_.early_stop.value_or(UINT64_MAX); }
+  bool is_enough() const { return options_.early_stop && best_.num_worse >= *options_.early_stop; }
 
   void report_early_stop(uint64_t step) {
     if (!is_enough() || step == setup_.num_steps()) return;
