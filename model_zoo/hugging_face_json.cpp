@@ -31,7 +31,7 @@ const char* torch_name(DType dtype) {
 double shortest(float value) { return std::stod(fmt::to_string(value)); }
 
 Json to_json(const Gpt2Config& c) {
-  constexpr int64_t kEndOfText = 50256;  // which transformers assumes
+  constexpr int64_t kEndOfText = 50256;  // transformers assumes it if config.json names none
   Json json = {{"architectures", Json::array({"GPT2LMHeadModel"})},
                {"model_type", "gpt2"},
                {"activation_function", "gelu_new"},

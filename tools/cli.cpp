@@ -62,6 +62,11 @@ CommandFlags describe(const CLI::App& app) {
   return command;
 }
 
+FlagValue::Kind kind_of(const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return FlagValue::Kind::Switch;
+  return takes_path(option.get_option_text()) ? FlagValue::Kind::Path : FlagValue::Kind::Text;
+}
+
 std::string name_of(const CLI::Option& option) {
   return option.get_lnames().empty() ? std::string() : option.get_lnames().front();
 }
@@ -143,7 +148,9 @@ CommandLine::~CommandLine() = default;
 std::vector<FlagValue> CommandLine::given() const {
   std::vector<FlagValue> flags;
   for (const CLI::Option* option : std::as_const(*app_).get_options()) {
-    if (option->count() > 0) flags.push_back({name_of(*option), option->results()});
+    if (option->count() == 0) continue;
+    flags.push_back(
+        {.name = name_of(*option), .values = option->results(), .kind = kind_of(*option)});
   }
   return flags;
 }

@@ -32,9 +32,12 @@ struct CommandFlags {
 /// A flag and its values, given by the user or resolved from a default. The name is the first long
 /// name, without dashes.
 struct FlagValue {
+  enum class Kind : uint8_t { Text, Path, Switch };
+
   std::string name;
   std::vector<std::string> values;  ///< of a list, any number; of a switch, "true"
   bool resolved = false;            ///< not given by the user
+  Kind kind = Kind::Text;           ///< how a command line declares it; Text in files
   bool operator==(const FlagValue&) const = default;
 };
 

@@ -45,7 +45,7 @@ std::optional<ConvertOptions> parse_convert(std::vector<std::string> arguments) 
   group.add("--save-dtype", "fp32|bf16|fp16 [as stored]",
             "type of the weights, rounded to nearest; fp64 is rounded to fp32 first",
             [&](std::string_view flag, std::string_view text) {
-              options.save_dtype = choice_value<DType>(flag, text, kSavedTypes);
+              options.save_dtype = choice_value<DType>(flag, text, kTypes);
             });
   group.add("--shard-size", "SIZE [5GB]", "largest size of a file; one tensor may be larger",
             [&](std::string_view flag, std::string_view text) {

@@ -16,11 +16,12 @@
 #include "tools/batches.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
-#include "tools/flag_values.h"
+#include "tools/flag_setters.h"
 #include "tools/inference_setup.h"
 #include "tools/output_paths.h"
 #include "tools/signals.h"
 #include "tools/text_data.h"
+#include "tools/train_flags.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -39,14 +40,12 @@ std::optional<EvalOptions> parse_eval(std::vector<std::string> arguments) {
   add_evaluated_data_flags(line, options.run);
   FlagGroup data{line, "Data"}, output{line, "Output"};
   data.add("--eval-batches", "N [all]", "evaluate only the first N micro-batches",
-           [&](std::string_view flag, std::string_view text) {
-             options.num_batches = whole_value(flag, text, 1);
-           });
+           setters::whole(options.num_batches, 1));
   output.add("--logits", "FILE.npy", "write the logits of the first micro-batch (B, T, V) in fp32",
-             [&](std::string_view, std::string_view text) { options.logits = text; });
+             setters::text(options.logits));
   output.add("--log-probs", "FILE.npy",
              "write the summed log-probability of each sample's labels in fp64",
-             [&](std::string_view, std::string_view text) { options.log_probs = text; });
+             setters::text(options.log_probs));
   if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
   validate_inference(options.run);
   refuse_same_files(options.run, {.inputs = {config_path(line)},

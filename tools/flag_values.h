@@ -45,8 +45,8 @@ ComputeRates compute_rates_value(std::string_view flag, std::string_view text);
 template <class T>
 using Choice = std::pair<std::string_view, T>;
 
-/// The types in which weights are saved.
-inline constexpr Choice<DType> kSavedTypes[] = {
+/// The types of weights.
+inline constexpr Choice<DType> kTypes[] = {
     {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
 
 [[noreturn]] void throw_bad_choice(std::string_view flag, std::string_view text,

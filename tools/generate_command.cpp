@@ -10,14 +10,14 @@
 
 #include "device/errors.h"
 #include "model_zoo/generation.h"
-#include "model_zoo/model_files.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
-#include "tools/flag_values.h"
+#include "tools/flag_setters.h"
 #include "tools/inference_setup.h"
 #include "tools/message_reader.h"
 #include "tools/signals.h"
 #include "tools/token_text.h"
+#include "tools/train_flags.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -49,7 +49,7 @@ std::vector<int32_t> parse_tokens(std::string_view flag, std::string_view text) 
 void add_text_flags(CommandLine& line, GenerateOptions& o) {
   FlagGroup group{line, "Text"};
   group.add("--prompt", "TEXT", "the text to continue, or with --chat the message to answer",
-            [&o](std::string_view, std::string_view text) { o.prompt = std::string(text); });
+            setters::text(o.prompt));
   group.add_flag("--chat",
                  "answer messages, with the model's chat template: lines that are typed on a "
                  "terminal, or --prompt or the whole standard input as one message",
@@ -59,22 +59,14 @@ void add_text_flags(CommandLine& line, GenerateOptions& o) {
               o.prompt_tokens = parse_tokens(flag, text);
             });
   group.add("--max-tokens", "N [128]", "add at most N tokens; the text may end earlier",
-            [&o](std::string_view flag, std::string_view text) {
-              o.max_tokens = whole_value(flag, text, 1, uint64_t{1} << 30);
-            });
+            setters::whole(o.max_tokens, 1, uint64_t{1} << 30));
   group.add("--temperature", "X [0]",
             "divide the logits by X; 0 = always choose the likeliest token, --seed has no effect",
-            [&o](std::string_view flag, std::string_view text) {
-              o.sampling.temperature = real_value(flag, text, kNotNegative);
-            });
+            setters::real(o.sampling.temperature, kNotNegative));
   group.add("--top-k", "N [0]", "sample from the N likeliest tokens; 0 = all",
-            [&o](std::string_view flag, std::string_view text) {
-              o.sampling.top_k = static_cast<int64_t>(whole_value(flag, text, 0));
-            });
+            setters::whole(o.sampling.top_k, 0));
   group.add("--top-p", "P [1]", "sample from the likeliest tokens that together have probability P",
-            [&o](std::string_view flag, std::string_view text) {
-              o.sampling.top_p = real_value(flag, text, kShare);
-            });
+            setters::real(o.sampling.top_p, kShare));
 }
 
 std::optional<GenerateOptions> parse_generate(std::vector<std::string> arguments) {
@@ -137,14 +129,15 @@ constexpr int64_t kMostContext = 4096;
 /// A part of a prompt of a conversation: its messages are short.
 constexpr int64_t kChatPart = 64;
 
-/// A model that is loaded for texts of at most this shape.
+/// A model that is loaded for texts of at most this shape. `text`: null if they are numbers.
 class Generator {
  public:
-  Generator(const GenerateOptions& options, const GenerationShape& shape,
-            const std::vector<int32_t>& more_ends, const Signals& signals)
+  Generator(const GenerateOptions& options, const GenerationShape& shape, const TokenText* text,
+            const Signals& signals)
       : options_(options),
         signals_(signals),
         source_(model_source(options.run)),
+        ends_(end_tokens(source_, text)),
         shape_(shape),
         flags_{.options = options.run, .max_tokens = options.max_tokens},
         generation_(generation_of(flags_)),
@@ -154,8 +147,6 @@ class Generator {
                                                           inference_options(f.options, source_),
                                                           budgets);
                                })) {
-    if (!source_.folder.empty()) ends_ = end_tokens(source_.folder);
-    ends_.insert(ends_.end(), more_ends.begin(), more_ends.end());
     say(inference_header(options.run, source_, loaded_));
   }
 
@@ -191,11 +182,11 @@ class Generator {
   const GenerateOptions& options_;
   const Signals& signals_;
   const ModelSource source_;
+  const std::vector<int32_t> ends_;
   const GenerationShape shape_;
   const RunFlags flags_;
   Generation generation_;
   LoadedInference loaded_;
-  std::vector<int32_t> ends_;
   double prompt_s_ = 0, added_s_ = 0;
 };
 
@@ -211,7 +202,7 @@ int continue_prompt(const GenerateOptions& options, const std::vector<int32_t>& 
   Generator generator(options,
                       {.prompt_length = static_cast<int64_t>(prompt.size()),
                        .max_tokens = static_cast<int64_t>(options.max_tokens)},
-                      text == nullptr ? std::vector<int32_t>{} : text->ends(), signals);
+                      text, signals);
   TokenOutput output(text);
   generator.run(prompt, 0, output);
   output.finish();
@@ -235,7 +226,7 @@ GenerationShape conversation_shape(const GenerateOptions& options) {
 int converse(const GenerateOptions& options, MessageReader& reader, TokenText& text,
              const Signals& signals) {
   const GenerationShape shape = conversation_shape(options);
-  Generator generator(options, shape, text.ends(), signals);
+  Generator generator(options, shape, &text, signals);
   std::vector<ChatMessage> messages;
   uint64_t num_chosen = 0;
   while (const auto message = reader.next()) {

@@ -27,7 +27,7 @@ std::optional<std::string> MessageReader::next() {
     if (stop_()) return std::nullopt;
     std::string all = std::exchange(text_, {});
     while (all.ends_with('\n') || all.ends_with('\r')) all.pop_back();
-    if (all.empty()) return std::nullopt;
+    if (all.empty() || stop_()) return std::nullopt;
     return all;
   }
   say("> ");

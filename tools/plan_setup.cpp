@@ -8,6 +8,7 @@
 #include "tools/flag_values.h"
 #include "tools/machine.h"
 #include "tools/outdated_rates.h"
+#include "tools/train_flags.h"
 #include "tools/train_setup.h"
 
 namespace ebb {

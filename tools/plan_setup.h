@@ -17,6 +17,8 @@
 
 namespace ebb {
 
+class CommandLine;
+
 /// A budget that no plan reaches. Sums with it do not overflow.
 inline constexpr size_t kUnlimitedBytes = SIZE_MAX / 2;
 

@@ -18,7 +18,7 @@
 #include "tools/spent_time.h"
 #include "tools/text_data.h"
 #include "tools/traffic_report.h"
-#include "tools/train_options.h"
+#include "tools/train_flags.h"
 #include "tools/train_report.h"
 #include "tools/train_setup.h"
 

@@ -52,14 +52,6 @@ constexpr std::string_view kHarmless[] = {"threads",
                                           "sample-steps",
                                           "sample-prompt"};
 
-// Flags without a value; in TOML they are true.
-constexpr std::string_view kSwitches[] = {"gradient-checkpointing", "save-weights-only",
-                                          "save-best"};
-
-constexpr std::string_view kPaths[] = {
-    "data",  "labels",    "documents",     "eval-data", "eval-labels", "eval-documents",
-    "model", "tokenizer", "chat-template", "log",       "trace",       "save"};
-
 template <size_t N>
 bool is_in(const std::string_view (&names)[N], std::string_view name) {
   return std::ranges::find(names, name) != std::end(names);
@@ -192,9 +184,11 @@ RunConfig resolved_config(RunConfig config, const TrainOptions& options, const T
     const bool is_ours = setup.device.profile.attention == AttentionKernels::Ebb;
     set(config, "attention", is_ours ? "ebb" : "cudnn");
   }
-  if (!options.save.empty()) set(config, "save", options.save);
+  if (!options.save.empty()) {
+    set(config, "save", std::filesystem::absolute(options.save).string());
+  }
   for (FlagValue& flag : config) {
-    if (!is_in(kPaths, flag.name)) continue;
+    if (flag.kind != FlagValue::Kind::Path) continue;
     for (std::string& path : flag.values) {
       // A model or a tokenizer may be a hub id, and a tokenizer train:N, which are no paths.
       const bool is_perhaps_a_name = flag.name == "model" || flag.name == "tokenizer";
@@ -223,7 +217,7 @@ std::string with_origin(std::string error, const RunConfig& taken) {
 std::string to_toml(const RunConfig& config) {
   std::string text;
   for (const FlagValue& flag : config) {
-    if (is_in(kSwitches, flag.name)) {
+    if (flag.kind == FlagValue::Kind::Switch) {
       text += fmt::format("{} = true\n", flag.name);
       continue;
     }

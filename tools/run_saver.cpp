@@ -62,9 +62,7 @@ RunSaver::RunSaver(const TrainOptions& options, const TrainSetup& setup, const S
       writer_(folder, options.save_keep.value_or(0), contents_of(options, setup),
               std::move(notice)) {}
 
-bool RunSaver::due(uint64_t step) const {
-  return step % interval_ == 0 || step == setup_.num_steps();
-}
+bool RunSaver::due(uint64_t step) const { return setup_.is_due(step, interval_); }
 
 void RunSaver::save(Trainer& trainer, const RunPosition& position, std::string log_line,
                     const BestEvaluation& best) {

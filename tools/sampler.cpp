@@ -6,7 +6,6 @@
 
 #include "device/errors.h"
 #include "model_zoo/generation.h"
-#include "model_zoo/model_files.h"
 #include "tools/flag_values.h"
 #include "tools/printable.h"
 #include "tools/size_parse.h"
@@ -77,20 +76,19 @@ Sampler::Sampler(const TrainOptions& options, const TrainSetup& setup)
       interval_(*options.sample_steps),
       prompt_(options.sample_prompt),
       is_message_(options.text.has_conversations),
-      text_(setup.source, "--sample-steps needs") {
+      text_(setup.source, "--sample-steps needs"),
+      ends_(end_tokens(setup.source, &text_)) {
   if (!predicts_next_token(setup.source.config)) {
     throw ConfigError("--sample-steps: a masked-language model does not generate text");
   }
   tokens_ = is_message_ ? text_.tokens_of(std::vector<ChatMessage>{{"user", prompt_}})
                         : text_.tokens_of(prompt_);
-  if (!setup.source.folder.empty()) ends_ = end_tokens(setup.source.folder);
-  ends_.insert(ends_.end(), text_.ends().begin(), text_.ends().end());
-  const int64_t left =
-      sizes_of(setup.source.config).max_positions - static_cast<int64_t>(tokens_.size());
+  const int64_t positions = sizes_of(setup.source.config).max_positions;
+  const int64_t left = positions - static_cast<int64_t>(tokens_.size());
   if (tokens_.empty() || left < 1) {
-    throw_bad_value("--sample-prompt", prompt_,
-                    fmt::format("a text of 1 to {} tokens; it has {}",
-                                sizes_of(setup.source.config).max_positions - 1, tokens_.size()));
+    throw_bad_value(
+        "--sample-prompt", prompt_,
+        fmt::format("a text of 1 to {} tokens; it has {}", positions - 1, tokens_.size()));
   }
   num_added_ = std::min(kMostTokens, left);
   const Ledger ledger = prepare_sample(setup, tokens_.size(), num_added_).inference.ledger;
@@ -98,9 +96,7 @@ Sampler::Sampler(const TrainOptions& options, const TrainSetup& setup)
   check_memory(options, setup, bytes_);
 }
 
-bool Sampler::due(uint64_t step) const {
-  return step % interval_ == 0 || step == setup_.num_steps();
-}
+bool Sampler::due(uint64_t step) const { return setup_.is_due(step, interval_); }
 
 std::string Sampler::sample(Trainer& trainer, uint64_t step) {
   Prepared prepared = prepare_sample(setup_, tokens_.size(), num_added_);

@@ -40,7 +40,8 @@ class Sampler {
   const std::string prompt_;
   const bool is_message_;  // the prompt is a message, and the sample its answer
   TokenText text_;
-  std::vector<int32_t> ends_, tokens_;
+  const std::vector<int32_t> ends_;
+  std::vector<int32_t> tokens_;
   int64_t num_added_;
   size_t bytes_;
 };

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
+#include "model_zoo/model_files.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -83,6 +84,13 @@ std::string TokenText::text_of(int32_t token) {
 
 std::string TokenText::rest() {
   return program_ ? program_->ask("end", nullptr).get<std::string>() : "";
+}
+
+std::vector<int32_t> end_tokens(const ModelSource& source, const TokenText* text) {
+  std::vector<int32_t> ends;
+  if (!source.folder.empty()) ends = end_tokens(source.folder);
+  if (text != nullptr) ends.insert(ends.end(), text->ends().begin(), text->ends().end());
+  return ends;
 }
 
 }  // namespace ebb

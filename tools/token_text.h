@@ -39,7 +39,7 @@ class TokenText {
   std::string text_of(int32_t token);
   /// The text that text_of() still holds back. The next token begins a new text.
   std::string rest();
-  /// The tokens that end a text, besides those of the model's folder.
+  /// The tokens of the tokenizer and its chat template that end a text.
   const std::vector<int32_t>& ends() const { return ends_; }
 
  private:
@@ -50,5 +50,8 @@ class TokenText {
   std::unique_ptr<TextProgram> program_;  // null: the tokens are bytes
   std::vector<int32_t> ends_;
 };
+
+/// All tokens that end a text: those of the model's folder, and those of `text`, if it is not null.
+std::vector<int32_t> end_tokens(const ModelSource& source, const TokenText* text);
 
 }  // namespace ebb

@@ -33,7 +33,7 @@
 #include "tools/set_aside.h"
 #include "tools/signals.h"
 #include "tools/text_data.h"
-#include "tools/train_options.h"
+#include "tools/train_flags.h"
 #include "tools/train_report.h"
 #include "tools/train_setup.h"
 
@@ -78,19 +78,18 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
 class Evaluation {
  public:
   Evaluation(const TrainOptions& options, const TrainSetup& setup)
-      : interval_(options.steps_per_evaluation()) {
+      : setup_(setup), interval_(options.steps_per_evaluation()) {
     if (!setup.eval_data) return;
     const SampleOrder order(setup.eval_data->num_samples(setup.shape.length), DataOrder::Sequential,
                             0);
     batches_.emplace(setup.eval_data->samples(), order, *setup.eval_shape, setup.model->inputs());
   }
 
-  bool due(uint64_t step, uint64_t num_steps) const {
-    return batches_ && (step % interval_ == 0 || step == num_steps);
-  }
+  bool due(uint64_t step) const { return batches_ && setup_.is_due(step, interval_); }
   double run(Trainer& trainer) { return trainer.evaluate(batches_->load_in_first_epoch(0)); }
 
  private:
+  const TrainSetup& setup_;
   uint64_t interval_;
   std::optional<Batches> batches_;
 };
@@ -150,7 +149,7 @@ class TrainingRun {
     summary.first_step = summary.end.steps = start_.step;
     try {
       while (summary.end.steps < setup_.num_steps() && signals_.pending() == 0 && !is_enough()) {
-        const StepRecord record = run_step(summary.end.steps, summary.spent);
+        const StepRecord& record = run_step(summary.end.steps, summary.spent);
         summary.end.steps = record.step;
         summary.seconds += record.step_seconds;
         if (!std::isnan(record.loss)) summary.last_loss = record.loss;
@@ -189,7 +188,7 @@ class TrainingRun {
     return {setup.data.num_samples(setup.shape.length), options.order, options.seed};
   }
 
-  StepRecord run_step(uint64_t step, SpentTime& spent) {
+  const StepRecord& run_step(uint64_t step, SpentTime& spent) {
     const uint64_t position = position_at(step, start_, setup_.shape).num_samples;
     const double learning_rate = setup_.learning_rate.at(step);
     const auto micro_batches = batches_.load(position);
@@ -199,16 +198,16 @@ class TrainingRun {
     whole_step_ = step + 1;
     if (learns) {
       if (const auto notice = step_check_.add(result.step_s)) progress_.notice(*notice);
-    }
-    if (learns)
       spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
                           result.compute_s);
-    StepRecord record = make_record(setup_,
-                                    {.step = step,
-                                     .epoch = batches_.order().epoch(position),
-                                     .learning_rate = learning_rate,
-                                     .device_peak_bytes = device_->peak_bytes()},
-                                    result);
+    }
+    StepRecord& record =
+        last_record_.emplace(make_record(setup_,
+                                         {.step = step,
+                                          .epoch = batches_.order().epoch(position),
+                                          .learning_rate = learning_rate,
+                                          .device_peak_bytes = device_->peak_bytes()},
+                                         result));
     record.run_id = logged_run_.run_id;
     record.tokens_seen = position_at(record.step, start_, setup_.shape).num_tokens;
     if (setup_.prepared.options.dtype == DType::F16) {
@@ -217,11 +216,9 @@ class TrainingRun {
     }
     if (result.skipped) report_skipped(record.step, result.loss_scale);
     if (!learns) report_without_targets(record.step);
-    log_line_ = to_json(record);
     const bool is_best = evaluate(record);
     if (sampler_ && sampler_->due(record.step)) {
       record.sample = sampler_->sample(trainer_, record.step);
-      log_line_ = to_json(record);
     }
     for (const std::string& notice : device_->kernels().take_notices()) progress_.notice(notice);
     if (log_) log_->write(record);
@@ -242,18 +239,17 @@ class TrainingRun {
 
   /// Evaluates if it is time. Returns true if the loss is the lowest so far.
   bool evaluate(StepRecord& record) {
-    if (!evaluation_.due(record.step, setup_.num_steps())) return false;
+    if (!evaluation_.due(record.step)) return false;
     record.eval_loss = evaluation_.run(trainer_);
     best_ = after_evaluation(best_, record.step, *record.eval_loss);
     if ((options_.save_best || options_.early_stop) && std::isfinite(best_.loss)) {
       record.best_eval_loss = best_.loss;
     }
-    log_line_ = to_json(record);
-    return best_.step == record.step && best_.num_worse == 0;
+    return best_.step == record.step;
   }
 
   /// Whether --early-stop ends the run.
-  bool is_enough() const { return best_.num_worse >= options_.early_stop.value_or(UINT64_MAX); }
+  bool is_enough() const { return options_.early_stop && best_.num_worse >= *options_.early_stop; }
 
   void report_early_stop(uint64_t step) {
     if (!is_enough() || step == setup_.num_steps()) return;
@@ -265,7 +261,12 @@ class TrainingRun {
 
   void save(uint64_t step) {
     if (log_) log_->sync();
-    saver_->save(trainer_, position_at(step, start_, setup_.shape), log_line_, best_);
+    save_unsynced(step);
+  }
+
+  void save_unsynced(uint64_t step) {
+    saver_->save(trainer_, position_at(step, start_, setup_.shape),
+                 last_record_ ? to_json(*last_record_) : "", best_);
   }
 
   StepResult step_of(uint64_t step, double learning_rate,
@@ -286,7 +287,7 @@ class TrainingRun {
   void save_what_is_whole() {
     if (!saver_ || !whole_step_) return;
     try {
-      saver_->save(trainer_, position_at(*whole_step_, start_, setup_.shape), log_line_, best_);
+      save_unsynced(*whole_step_);
       saver_->finish();
     } catch (const std::exception& error) {
       progress_.notice(fmt::format("step {} is not saved: {}", *whole_step_, error.what()));
@@ -349,7 +350,7 @@ class TrainingRun {
   BestEvaluation best_;
   StepCheck step_check_;
   std::optional<Sampler> sampler_;
-  std::string log_line_;                // of the last step
+  std::optional<StepRecord> last_record_;
   std::optional<uint64_t> whole_step_;  // the step of the trainer's state; none if a step threw
   std::optional<RunSaver> saver_;       // last, because it reads the trainer
 };

@@ -1,4 +1,5 @@
-// The flags of `ebb train`, from the command line and --config, checked one by one and together.
+// The values of the flags of `ebb train` (train_flags.h declares the flags), and the checks of
+// their combinations.
 //
 // Values that depend on the model or the data (the length of a sequence, the vocabulary, chunk
 // sizes) are checked later, when these are known. Errors: ConfigError, which names the flag, the
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/device.h"
@@ -20,8 +22,6 @@
 #include "tools/size_parse.h"
 
 namespace ebb {
-
-class CommandLine;
 
 enum class DeviceChoice : uint8_t { Auto, Host, Cuda };
 
@@ -115,17 +115,8 @@ struct TrainOptions {
   uint64_t steps_per_save() const { return save_steps.value_or(500); }
 };
 
-/// Declares the flags of `ebb train`. Parsing writes to `options`, which must outlive the parsing.
-void add_train_flags(CommandLine& line, TrainOptions& options);
-/// Declares the flags on which a plan depends: model, shape of a step, clipping and memory.
-void add_planned_flags(CommandLine& line, TrainOptions& options);
-/// Declares the flags of a run without gradients: model and memory; the second function, its data.
-void add_inference_flags(CommandLine& line, TrainOptions& options);
-void add_evaluated_data_flags(CommandLine& line, TrainOptions& options);
-
-/// Declares the flags of a command that makes text with a tokenizer, and no tokenizer of text.
-void add_tokenizer_flags(CommandLine& line, const std::string& group, TrainOptions& options);
-
+/// --tokenizer train:N trains a vocabulary of N tokens.
+inline constexpr std::string_view kTrainPrefix = "train:";
 /// Whether --tokenizer is train:N.
 bool trains_tokenizer(const TrainOptions& options);
 

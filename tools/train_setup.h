@@ -39,6 +39,10 @@ struct TrainSetup {
   Preparation prepared;
 
   uint64_t num_steps() const { return learning_rate.num_steps; }
+  /// Whether a thing that is done every `interval` steps is due. The last step is always one.
+  bool is_due(uint64_t step, uint64_t interval) const {
+    return step % interval == 0 || step == num_steps();
+  }
 };
 
 /// Sets everything except the rates, the plan and device.memory_bytes. `restores`: the weights

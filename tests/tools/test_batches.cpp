@@ -1,12 +1,16 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "tests/bytes_of.h"
 #include "tests/tools/run_ebb.h"
 #include "tools/batches.h"
+#include "tools/held_out.h"
 
 namespace ebb {
 namespace {
@@ -157,6 +161,53 @@ TEST_F(AnnotatedBatches, InputsAreThoseOfTheModel) {
   EXPECT_EQ(values(loaded[1].inputs[4]), std::vector(8, 0)) << "a row is one document";
   const std::vector<InputSpec> other = {{"pixels", {2, 4}}};
   EXPECT_THROW(Batches(*data_, order_, shape_, other), LogicError);
+}
+
+/// Samples of 4 tokens. There are fewer than 7 * 11 * 13 of them, so no two have equal tokens.
+std::string different_samples(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    for (const int period : {7, 11, 13, 1}) text += static_cast<char>(i % period);
+  }
+  return text + '.';
+}
+
+class HeldOut : public testing::Test {
+ protected:
+  SplitSamples split(const std::string& text, double share) {
+    return split_samples(TokenData(std::vector{folder_.write("text", text)}, TokenType::Bytes), 4,
+                         share);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(HeldOut, EverySampleIsOnOneSide) {
+  const auto [training, held_out] = split(different_samples(1000), 0.2);
+  EXPECT_GT(held_out.size(), 150u);
+  EXPECT_LT(held_out.size(), 250u);
+  std::vector<uint64_t> all, expected(1000);
+  std::ranges::merge(training, held_out, std::back_inserter(all));
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(all, expected);
+}
+
+TEST_F(HeldOut, AppendedDataMovesNoSample) {
+  const auto before = split(different_samples(300), 0.2), now = split(different_samples(1000), 0.2);
+  for (const auto side : {&SplitSamples::training, &SplitSamples::held_out}) {
+    const std::vector<uint64_t>& old = before.*side;
+    ASSERT_LT(old.size(), (now.*side).size());
+    EXPECT_TRUE(std::ranges::equal(old, std::span(now.*side).first(old.size())));
+  }
+}
+
+TEST_F(HeldOut, EqualSamplesAreOnOneSide) {
+  const std::string text = different_samples(300);
+  const auto [training, held_out] = split(text.substr(0, 1200) + text, 0.2);
+  for (const auto& side : {training, held_out}) {
+    for (const uint64_t sample : side) {
+      EXPECT_TRUE(std::ranges::binary_search(side, (sample + 300) % 600)) << sample;
+    }
+  }
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ class Split(Evaluations):
         self.write("data.txt", ("a" * 31 + "\n") * 200 + "b")
         self.refused("held out", "--eval-split", "50%", "--steps", "1")
 
-    def test_stays_after_resuming_and_if_data_grows(self):
+    def test_stays_after_resuming(self):
         flags = ["--eval-split", "20%", "--eval-steps", "2", "--eval-batches", "9999", "--steps", "6"]
         self.train(*flags, "--log", "whole")
         self.train(*flags, "--save", "run", "--save-steps", "3", "--log", "log")
@@ -99,12 +99,6 @@ class Split(Evaluations):
         self.resume("--log", "log")
         self.assertEqual(self.losses(), self.losses("whole"))
         self.assertIn(state, (self.folder / "log").read_text().splitlines()[-1])
-        self.write("data.txt", TEXT + "more " * 100)
-        before = self.train("--eval-split", "20%", "--steps", "1").stderr
-        self.write("data.txt", TEXT)
-        counts = [int(text.split("eval    ")[1].split()[0])
-                  for text in (before, self.train("--eval-split", "20%", "--steps", "1").stderr)]
-        self.assertLess(abs(counts[0] - counts[1]), 16)
 
     def test_refuses_what_cannot_be_meant(self):
         for value in ("0", "0%", "95%", "1.5", "x%", "-1%", ""):

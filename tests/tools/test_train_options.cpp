@@ -8,7 +8,7 @@
 #include "tests/tools/run_ebb.h"
 #include "tools/cli.h"
 #include "tools/run_config.h"
-#include "tools/train_options.h"
+#include "tools/train_flags.h"
 
 namespace ebb {
 namespace {

@@ -3,11 +3,12 @@
 import argparse
 import os
 
-from script_errors import InputError, Parser, import_package, open_file
+from script_errors import InputError, Parser, import_package
 
 from . import inputs, output_paths
 from .chat_templates import INSTALL
 from .notices import Notices
+from .tokenizer import read_template
 
 MAX_ROW = 1 << 24
 
@@ -85,15 +86,6 @@ def check(parser, options):
         options.labels = True
 
 
-def read_template(path):
-    try:
-        with open_file(path, "--chat-template") as file:
-            return file.read().decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"--chat-template {path}: byte {error.start} is not UTF-8; allowed is a template of "
-                         "Jinja") from error
-
-
 def main(arguments):
     options = parse_arguments(arguments)
     notices = Notices()
@@ -101,7 +93,7 @@ def main(arguments):
     if options.separator and all(map(inputs.is_json, files)):
         raise InputError("--separator divides text files, and all inputs are JSON, whose documents are its objects; "
                          "remove the flag")
-    template = read_template(options.chat_template) if options.chat_template else None
+    template = read_template(options.chat_template, "--chat-template") if options.chat_template else None
     output_paths.check(options.output, [*files, *output_paths.files_of_tokenizer(options.tokenizer),
                                         *filter(None, [options.chat_template])])
     import_package("numpy", install=INSTALL)

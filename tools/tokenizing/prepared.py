@@ -13,10 +13,12 @@ from script_errors import InputError, MissingPackage, import_package
 from . import cache, inputs, sources, vocabularies
 from .chat_templates import INSTALL
 from .notices import Notices
-from .tokenizer import FILE, MORE_TEMPLATES, TEMPLATE, load_tokenizer, read_text
+from .tokenizer import FILE, MORE_TEMPLATES, TEMPLATE, load_tokenizer, read_template
 
 TRAIN = "train:"
-NAME_OF_TOKENIZER_FILE = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_template|spiece|sentencepiece|generation_config)")
+# How the names of a tokenizer's files begin. A checkpoint copies such files (model_zoo/model_files.cpp).
+PREFIXES = ("added_tokens", "chat_template", "generation_config", "merges", "sentencepiece", "special_tokens", "spiece", "spm",
+            "tekken", "tokenizer", "vocab")
 MASKED_SHARE = "0.15"  # of BERT
 OF_THE_TOOL = re.compile(r"--(too-long|separator|end-of-text|mask-words)\b")
 
@@ -27,9 +29,9 @@ def prepare(request, busy):
     "paths"}, ...]}. The first set is that of the training; a trained tokenizer sees only this one."""
     sets = [DataSet(entry) for entry in request["sets"]]
     tokenizer = tokenizer_of(request, sets, busy)
-    made = [data.tokens(request, tokenizer["folder"], busy) for data in sets]
-    vocabulary = made[0]["vocabulary"] if made else len(load_tokenizer(tokenizer["folder"], request["flag"]))
-    return {"tokenizer": {**tokenizer, "vocabulary": vocabulary}, "sets": made}
+    made = [data.tokens(request, tokenizer, busy) for data in sets]
+    vocabulary = made[0]["vocabulary"] if made else len(load_tokenizer(tokenizer, request["flag"]))
+    return {"tokenizer": {"folder": tokenizer, "vocabulary": vocabulary}, "sets": made}
 
 
 @contextlib.contextmanager
@@ -103,7 +105,7 @@ def files_of_tokenizer(name):
     """The paths of a tokenizer's files; empty for the name of a model on the hub."""
     folders = [name, os.path.join(name, MORE_TEMPLATES)]
     return sorted(entry.path for folder in folders if os.path.isdir(folder) for entry in os.scandir(folder)
-                  if entry.is_file() and (folder != name or NAME_OF_TOKENIZER_FILE.match(entry.name)))
+                  if entry.is_file() and (folder != name or entry.name.startswith(PREFIXES)))
 
 
 def key_of_tokenizer(name):
@@ -112,13 +114,11 @@ def key_of_tokenizer(name):
 
 
 def tokenizer_of(request, sets, busy):
-    name, found = request["tokenizer"], {}
+    """Returns the folder of the tokenizer, or the name that it has on the hub."""
+    name = request["tokenizer"]
     if name.startswith(TRAIN):
-        found = trained(request, sets[0], busy)
-        name = found["folder"]
-    if request["chat_template"]:
-        name = with_template(request, name, busy)
-    return {**found, "folder": name}
+        name = trained(request, sets[0], busy)
+    return with_template(request, name, busy) if request["chat_template"] else name
 
 
 def trained(request, data, busy):
@@ -128,16 +128,14 @@ def trained(request, data, busy):
         return vocabularies.train(data.files, size, data.has_conversations, folder, Notices())
 
     with naming(data.flag):
-        folder, _, made = cache.kept(request["cache"], "tokenizers", cache.key_of(request["tool"], size, data.key()),
-                                     make, busy)
-    return {"folder": folder, "made": made}
+        return cache.kept(request["cache"], "tokenizers", cache.key_of(request["tool"], size, data.key()), make, busy)[0]
 
 
 def with_template(request, name, busy):
     """A copy of the tokenizer with the chat template of the user."""
     if not os.path.exists(os.path.join(name, FILE)):
         raise InputError(f"--chat-template: {name} has no {FILE}, beside which the template could be kept")
-    template = read_text(request["chat_template"])
+    template = read_template(request["chat_template"], "--chat-template")
 
     def make(folder):
         for file in files_of_tokenizer(name):

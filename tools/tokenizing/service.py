@@ -30,10 +30,10 @@ class Service:
 
     def speak(self, request):
         from .speaking import Speaking
-        from .tokenizer import read_text
+        from .tokenizer import read_template
 
         file = request["chat_template"]
-        self.speaking = Speaking(request["tokenizer"], request["flag"], read_text(file) if file else None)
+        self.speaking = Speaking(request["tokenizer"], request["flag"], read_template(file, "--chat-template") if file else None)
         return self.speaking.about()
 
     def encode(self, text):

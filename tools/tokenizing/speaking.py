@@ -18,7 +18,7 @@ class Speaking:
         self.ids, self.shown, self.read = [], 0, 0
 
     def about(self):
-        return {"vocabulary": len(self.tokenizer), "ends": self.end_tokens(), "has_template": bool(self.tokenizer.templates)}
+        return {"vocabulary": len(self.tokenizer), "ends": self.end_tokens()}
 
     def end_tokens(self):
         """The end of text, and the token with which the chat template ends an answer."""

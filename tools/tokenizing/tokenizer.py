@@ -136,12 +136,14 @@ def read_json(path):
     return found
 
 
-def read_text(path):
-    with open_file(path) as file:
+def read_template(path, flag=None):
+    """`flag`: the flag that names the file, for messages."""
+    with open_file(path, flag) as file:
         try:
             return file.read().decode()
         except UnicodeDecodeError as error:
-            raise InputError(f"{path}: byte {error.start} is not UTF-8; allowed is a template of Jinja") from error
+            name = " ".join(filter(None, (flag, path)))
+            raise InputError(f"{name}: byte {error.start} is not UTF-8; allowed is a template of Jinja") from error
 
 
 def read_templates(folder, settings):
@@ -154,9 +156,9 @@ def read_templates(folder, settings):
     more = os.path.join(folder, MORE_TEMPLATES)
     for name in sorted(os.listdir(more)) if os.path.isdir(more) else ():
         if name.endswith(".jinja"):
-            templates[name[:-len(".jinja")]] = read_text(os.path.join(more, name))
+            templates[name[:-len(".jinja")]] = read_template(os.path.join(more, name))
     if os.path.exists(os.path.join(folder, TEMPLATE)):
-        templates["default"] = read_text(os.path.join(folder, TEMPLATE))
+        templates["default"] = read_template(os.path.join(folder, TEMPLATE))
     return templates
 
 

@@ -11,7 +11,6 @@ from .tokenizer import FILE, SETTINGS, TEMPLATE
 
 END, BEGIN_MESSAGE, END_MESSAGE = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 NUM_BYTES = 256
-LEAST = NUM_BYTES + 3  # the bytes and the special tokens
 CHAT = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
 
