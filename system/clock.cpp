@@ -20,6 +20,8 @@ double steady_now_s() { return seconds_on(CLOCK_MONOTONIC); }
 
 double thread_cpu_s() { return seconds_on(CLOCK_THREAD_CPUTIME_ID); }
 
+double process_cpu_s() { return seconds_on(CLOCK_PROCESS_CPUTIME_ID); }
+
 void sleep_until(double deadline_s) {
   // On a virtual machine a timer costs 18 us of processor time, even if the deadline has passed.
   if (steady_now_s() >= deadline_s) return;

@@ -16,4 +16,7 @@ void sleep_until(double deadline_s);
 /// Seconds of processor time that the calling thread has used.
 double thread_cpu_s();
 
+/// Seconds of processor time that all threads of this process have used.
+double process_cpu_s();
+
 }  // namespace ebb

@@ -1,6 +1,5 @@
 #include "system/other_load.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,20 +20,15 @@ double busy_seconds() {
   return (user + nice + system) / static_cast<double>(std::max(1L, ::sysconf(_SC_CLK_TCK)));
 }
 
-double own_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 }  // namespace
 
-OtherLoad::OtherLoad() : busy_s_(busy_seconds()), own_s_(own_seconds()), start_s_(steady_now_s()) {}
+OtherLoad::OtherLoad()
+    : busy_s_(busy_seconds()), own_s_(process_cpu_s()), start_s_(steady_now_s()) {}
 
 double OtherLoad::share() const {
   const double cores_s = (steady_now_s() - start_s_) *
                          static_cast<double>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  const double others_s = busy_seconds() - busy_s_ - (own_seconds() - own_s_);
+  const double others_s = busy_seconds() - busy_s_ - (process_cpu_s() - own_s_);
   return cores_s > 0 ? std::clamp(others_s / cores_s, 0.0, 1.0) : 0;
 }
 

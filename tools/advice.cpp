@@ -40,14 +40,6 @@ std::vector<PlannedChange> first_of_each(std::span<const Alternatives> kinds, co
   return changes;
 }
 
-std::optional<PlannedStep> try_step(const TrainOptions& options, const PlanContext& context) {
-  try {
-    return plan_step_of(options, context);
-  } catch (const ConfigError&) {  // also a PlanError
-    return std::nullopt;
-  }
-}
-
 Planner planner_of(const PlanContext& context) {
   return [&context](const FlagChange& change) -> std::optional<PlannedChange> {
     const auto step = try_step(change.flags.options, context);
@@ -160,6 +152,17 @@ std::vector<Alternatives> more_device_memory(const TrainOptions& requested,
   return all;
 }
 
+/// The gain of the first change of each kind that fits.
+std::vector<Gain> gains_of(std::span<const Alternatives> kinds, const PlanContext& context,
+                           const PlannedStep& now) {
+  std::vector<Gain> gains;
+  for (PlannedChange& change : first_of_each(kinds, planner_of(context))) {
+    const double ratio = change.tokens_per_second / now.tokens_per_second();
+    gains.push_back({std::move(change), ratio});
+  }
+  return gains;
+}
+
 /// An upper bound of what a change of memory or of the order of work can gain: then only the
 /// arithmetic without recomputation takes time.
 double most_gain(const PlannedStep& step) {
@@ -172,6 +175,14 @@ double most_gain(const PlannedStep& step) {
 }
 
 }  // namespace
+
+std::optional<PlannedStep> try_step(const TrainOptions& options, const PlanContext& context) {
+  try {
+    return plan_step_of(options, context);
+  } catch (const ConfigError&) {  // also a PlanError
+    return std::nullopt;
+  }
+}
 
 // A plan with a budget of one byte names the smallest budget when it fails.
 std::optional<size_t> least_host_bytes(TrainOptions options, const PlanContext& context) {
@@ -289,9 +300,8 @@ std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& co
       kinds, [](const Alternatives& a) { return !a.empty() && !a.front().price.empty(); });
   kinds.insert(priced, more.begin(), more.end());
   Gain best;
-  for (PlannedChange& change : first_of_each(kinds, planner_of(context))) {
-    const double ratio = change.tokens_per_second / now->tokens_per_second();
-    if (ratio > best.ratio * kAsGood) best = {std::move(change), ratio};
+  for (Gain& gain : gains_of(kinds, context, *now)) {
+    if (gain.ratio > best.ratio * kAsGood) best = std::move(gain);
   }
   if (best.ratio < kLeastGain) return std::nullopt;
   return best;
@@ -304,11 +314,8 @@ std::vector<Gain> gains(const TrainOptions& options, const PlanContext& context,
       flag_changes({.options = options}, Goal::FasterPlan, context.device.kind != DeviceKind::Host);
   auto more = more_device_memory(options, context, planned.prepared.full_device_bytes);
   if (!more.empty()) kinds.push_back(std::move(more.front()));
-  std::vector<Gain> found;
-  for (PlannedChange& change : first_of_each(kinds, planner_of(context))) {
-    const double ratio = change.tokens_per_second / planned.tokens_per_second();
-    if (ratio >= kLeastGain) found.push_back({std::move(change), ratio});
-  }
+  std::vector<Gain> found = gains_of(kinds, context, planned);
+  std::erase_if(found, [](const Gain& gain) { return gain.ratio < kLeastGain; });
   std::ranges::stable_sort(found, std::ranges::greater{}, &Gain::ratio);
   return found;
 }

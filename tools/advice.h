@@ -32,6 +32,9 @@ struct PlannedChange {
   double relative_time = 0;
 };
 
+/// plan_step_of(); nullopt if the training does not fit, or if its flags exclude each other.
+std::optional<PlannedStep> try_step(const TrainOptions& options, const PlanContext& context);
+
 /// What a training that does not fit needs. All advice for it is planned from here.
 struct MemoryNeed {
   std::optional<size_t> least_host_bytes;    ///< with this device, if the planner named it

@@ -1,6 +1,5 @@
 // Measures kernels, copies and the optimizer on buffers larger than the caches, each for about a
 // tenth of a second.
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "device/kernels.h"
 #include "device/planes.h"
 #include "device/sim/sim_device.h"
+#include "system/clock.h"
 #include "system/cores.h"
 #include "system/other_load.h"
 #include "system/thread_team.h"
@@ -43,12 +43,6 @@ void fill_pattern(std::byte* data, size_t bytes) {
 double lower_quartile(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 4];
-}
-
-double processor_now_s() {
-  timespec now;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 class Measurement {
@@ -122,12 +116,12 @@ class Measurement {
     double processor_s = 0;  ///< of all threads of this process
   };
   Times times_of(Stream& stream, const std::function<void()>& submit) {
-    const double processor_s = processor_now_s();
+    const double processor_s = process_cpu_s();
     stream.record(*begin_);
     submit();
     stream.record(*end_);
     stream.synchronize();
-    return {end_->time_s() - begin_->time_s(), processor_now_s() - processor_s};
+    return {end_->time_s() - begin_->time_s(), process_cpu_s() - processor_s};
   }
 
   /// The time of one call, measured in rounds long enough for the clock. The lower quartile counts,

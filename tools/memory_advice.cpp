@@ -31,22 +31,13 @@ std::optional<MemorySize> smallest(std::span<const MemorySize> sizes, size_t byt
   return *found;
 }
 
-bool fits(const TrainOptions& options, const PlanContext& context) {
-  try {
-    plan_step_of(options, context);
-    return true;
-  } catch (const PlanError&) {
-    return false;
-  }
-}
-
 /// The smallest usual GPU memory from `least_bytes` on with which the training fits. Larger memory
 /// also fits, so the sizes are halved.
 std::optional<MemorySize> smallest_gpu_that_fits(TrainOptions options, const PlanContext& context,
                                                  size_t least_bytes) {
   const auto fits_with = [&](const MemorySize& size) {
     options.device_memory = size.usable_bytes;
-    return fits(options, context);
+    return try_step(options, context).has_value();
   };
   const auto begin = std::ranges::lower_bound(kGpu, least_bytes, {}, &MemorySize::usable_bytes);
   const auto found = std::partition_point(begin, std::end(kGpu),
@@ -63,44 +54,35 @@ std::optional<MemoryAnswer> answer_with_ram(const TrainOptions& options, const P
   if (device) changed.device_memory = device->usable_bytes;
   if (!host_bytes) host_bytes = least_host_bytes(changed, context);
   if (!host_bytes) return std::nullopt;
-  const auto size = usual_ram(*host_bytes);
+  const auto size = smallest(kRam, *host_bytes);
   if (!size) return std::nullopt;
   return MemoryAnswer{.gpu = device, .ram = size, .host_bytes = *host_bytes};
 }
 
 }  // namespace
 
-std::vector<MemoryAnswer> MemoryAnswers::all() const {
-  std::vector<MemoryAnswer> answers;
-  for (const auto& answer : {more_ram, more_gpu, more_of_both}) {
-    if (answer) answers.push_back(*answer);
-  }
-  return answers;
-}
-
-std::optional<MemorySize> usual_ram(size_t bytes) { return smallest(kRam, bytes); }
-std::optional<MemorySize> usual_gpu(size_t bytes) { return smallest(kGpu, bytes); }
-
-MemoryAnswers memory_that_fits(const TrainOptions& options, const PlanContext& context,
-                               const MemoryNeed& need) {
-  if (context.total_memory_bytes) return {};
+std::vector<MemoryAnswer> memory_that_fits(const TrainOptions& options, const PlanContext& context,
+                                           const MemoryNeed& need) {
+  const auto least_device = need.least_device_bytes;
+  if (context.total_memory_bytes || !least_device) return {};
   PlanContext elsewhere = context;
   elsewhere.is_here = false;  // other machines may have more memory
-  MemoryAnswers answers;
+  std::vector<MemoryAnswer> answers;
+  const auto add = [&answers](const std::optional<MemoryAnswer>& answer) {
+    if (answer) answers.push_back(*answer);
+  };
   const size_t device_bytes = options.device_memory.value_or(context.machine.device_memory_bytes);
-  const auto least_device = need.least_device_bytes;
-  if (!least_device) return {};
   const bool device_fits = *least_device <= device_bytes;
   if (device_fits) {
-    answers.more_ram = answer_with_ram(options, elsewhere, std::nullopt, need.least_host_bytes);
+    add(answer_with_ram(options, elsewhere, std::nullopt, need.least_host_bytes));
   }
   const size_t next_bytes = device_fits ? device_bytes + 1 : *least_device;
   if (const auto size = smallest_gpu_that_fits(options, elsewhere, next_bytes)) {
-    answers.more_gpu = MemoryAnswer{.gpu = size};
+    add(MemoryAnswer{.gpu = size});
   }
-  if (!answers.more_ram && !answers.more_gpu) {
-    const auto size = usual_gpu(*least_device);
-    if (size) answers.more_of_both = answer_with_ram(options, elsewhere, size, std::nullopt);
+  if (!answers.empty()) return answers;
+  if (const auto size = smallest(kGpu, *least_device)) {
+    add(answer_with_ram(options, elsewhere, size, std::nullopt));
   }
   return answers;
 }

@@ -25,24 +25,13 @@ struct MemoryAnswer {
   size_t host_bytes = 0;  ///< host memory that the training needs then; 0: not computed
 };
 
-/// Enough memory of one kind, with what the machine has of the other kind. If neither is enough,
-/// the smallest GPU memory that works, and the RAM for it.
-struct MemoryAnswers {
-  std::optional<MemoryAnswer> more_ram, more_gpu, more_of_both;
-
-  /// Those that there are.
-  std::vector<MemoryAnswer> all() const;
-};
-/// No answers if the host is the device.
-MemoryAnswers memory_that_fits(const TrainOptions& options, const PlanContext& context,
-                               const MemoryNeed& need);
+/// Enough RAM with the machine's GPU, and enough GPU memory with its RAM, if there are such sizes.
+/// If neither is enough alone, the smallest GPU memory that works, and the RAM for it. No answers
+/// if the host is the device.
+std::vector<MemoryAnswer> memory_that_fits(const TrainOptions& options, const PlanContext& context,
+                                           const MemoryNeed& need);
 
 /// "192 GB of RAM would do (the run takes 148.06 GiB), with this GPU"
 std::string memory_text(const MemoryAnswer& answer);
-
-/// The smallest usual size of RAM, or of GPU memory, of which `bytes` are usable; nullopt if it is
-/// larger than all.
-std::optional<MemorySize> usual_ram(size_t bytes);
-std::optional<MemorySize> usual_gpu(size_t bytes);
 
 }  // namespace ebb

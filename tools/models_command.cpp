@@ -57,11 +57,9 @@ int models_command(std::vector<std::string> arguments) {
   fmt::print(
       "\nweights    in {}\n"
       "training   weights, low halves, moments and gradients: in host memory, as far as they are "
-      "not "
-      "on the device\n"
+      "not on the device\n"
       "least GPU  the smallest --device-memory that works with --micro-batch-size {} and the "
-      "default "
-      "--seq-length; `ebb plan` says how fast a machine is\n",
+      "default --seq-length; `ebb plan` says how fast a machine is\n",
       name_of(options.dtype), options.micro_batch_size);
   return 0;
 }

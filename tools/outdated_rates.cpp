@@ -6,6 +6,7 @@
 #include <string_view>
 
 namespace ebb {
+
 std::string measure_command(const TrainOptions& options) {
   std::string text = "ebb plan --measure";
   const auto add = [&text](std::string_view flag, std::string_view value) {
@@ -42,7 +43,9 @@ std::optional<std::string> StepCheck::add(double step_s) {
   if (*middle < kMuchLonger * predicted_s_) return std::nullopt;
   return fmt::format(
       "rates: steps {} to {} took {:.2f} x the predicted time (median {:.4g} s, predicted {:.4g} "
-      "s), so this machine is busy now, or its rates are outdated; measure it again with `{}`",
+      "s). Either this machine is busy now, or its rates are outdated (measure it again with "
+      "`{}`), "
+      "or the model is so small that its steps are predicted too short",
       kFirst, kLast, *middle / predicted_s_, *middle, predicted_s_, command_);
 }
 

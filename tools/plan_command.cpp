@@ -43,7 +43,7 @@ void print_misfit(const PlanRequest& request, const PlanContext& context, const 
   // The changes are planned beside the memory sizes.
   auto changes = std::async(std::launch::async, changes_that_fit, std::cref(request.options),
                             std::cref(context), std::cref(need));
-  const MemoryAnswers memory = memory_that_fits(request.options, context, need);
+  const auto memory = memory_that_fits(request.options, context, need);
   Misfit misfit{.why = with_flags(error.what()), .memory = memory, .changes = changes.get()};
   // A host that is the device shares its memory, so it has no speed with more of one kind.
   if (need.with_unlimited_host && !context.total_memory_bytes) {

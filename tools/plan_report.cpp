@@ -59,11 +59,6 @@ std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers)
                      format_bytes(c.device_bytes));
 }
 
-/// " (at best 3.2)"; empty for a machine whose rates have one value.
-std::string at_best(const std::string& value, const PlannedMachine& machine) {
-  return machine.optimistic ? fmt::format(" (at best {})", value) : "";
-}
-
 /// "957.1 tokens/s (at best 1400)"
 std::string speed_text(const Speed& speed) {
   const std::string best = speed.optimistic == speed.pessimistic
@@ -75,10 +70,15 @@ std::string speed_text(const Speed& speed) {
 /// The pessimistic times, which the plan is chosen for, with the optimistic ones in brackets.
 std::string seconds_text(const PlannedStep& step, const PlannedMachine& machine) {
   const Candidate& c = step.chosen();
+  const Speed speed = speed_of(step, machine);
+  const std::string best =
+      machine.optimistic
+          ? fmt::format(" (at best {:.4g} s)",
+                        static_cast<double>(step.shape.num_tokens()) / speed.optimistic)
+          : "";
   return fmt::format(
       "{:.4g} s predicted{}, bound {:.4g} s by {} (share {:.1f} %); {}, {:.4g} TFLOP/s", c.seconds,
-      at_best(fmt::format("{:.4g} s", optimistic_seconds(step, machine)), machine), c.bound.seconds,
-      c.bound.bound_by, 100 * c.bound.seconds / c.seconds, speed_text(speed_of(step, machine)),
+      best, c.bound.seconds, c.bound.bound_by, 100 * c.bound.seconds / c.seconds, speed_text(speed),
       step.flops / c.seconds / 1e12);
 }
 
@@ -277,7 +277,7 @@ std::string format_misfit(const Misfit& misfit) {
                         speed_text(*misfit.with_unlimited_host));
   }
   std::string_view title = "memory";
-  for (const MemoryAnswer& answer : misfit.memory.all()) {
+  for (const MemoryAnswer& answer : misfit.memory) {
     text += fmt::format("{:<8}{}\n", title, memory_text(answer));
     title = "or";
   }
@@ -291,7 +291,7 @@ std::string misfit_json(const Misfit& misfit) {
     json["optimistic_tokens_per_second_with_enough_ram"] = misfit.with_unlimited_host->optimistic;
   }
   json["memory_that_fits"] = Json::array();
-  for (const MemoryAnswer& answer : misfit.memory.all()) {
+  for (const MemoryAnswer& answer : misfit.memory) {
     Json entry = Json::object();
     if (answer.gpu) entry["gpu_gigabytes"] = answer.gpu->gigabytes;
     if (answer.ram) entry["ram_gigabytes"] = answer.ram->gigabytes;

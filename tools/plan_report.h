@@ -33,7 +33,7 @@ struct Misfit {
   std::string why;
   /// Of this machine with enough host memory; nullopt if its device is too small.
   std::optional<Speed> with_unlimited_host = {};
-  MemoryAnswers memory;
+  std::vector<MemoryAnswer> memory;
   std::vector<PlannedChange> changes;  ///< after which it fits
 };
 std::string format_misfit(const Misfit& misfit);

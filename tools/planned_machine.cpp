@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <vector>
 
 #include "device/errors.h"
@@ -80,14 +79,13 @@ class Reader {
         refuse(field.name, fmt::format("is {}: it must be {}", value, field.range()));
       }
     }
-    const bool is_time = field.member == &Machine::kernel_s;
-    const bool in_order =
-        is_time ? ends.pessimistic >= ends.optimistic : ends.pessimistic <= ends.optimistic;
+    const bool in_order = field.less_is_faster ? ends.pessimistic >= ends.optimistic
+                                               : ends.pessimistic <= ends.optimistic;
     if (in_order) return ends;
-    refuse(field.name,
-           fmt::format("is [{}, {}]: the pessimistic value comes first, so it must be "
-                       "the {} one",
-                       ends.pessimistic, ends.optimistic, is_time ? "larger" : "smaller"));
+    refuse(field.name, fmt::format("is [{}, {}]: the pessimistic value comes first, so it must be "
+                                   "the {} one",
+                                   ends.pessimistic, ends.optimistic,
+                                   field.less_is_faster ? "larger" : "smaller"));
   }
 
   size_t bytes(const char* field) const { return static_cast<size_t>(whole(field, kMostBytes)); }
@@ -106,12 +104,12 @@ class Reader {
   }
 
   /// A file need not state the sources of its numbers.
-  std::vector<std::pair<std::string, std::string>> sources() const {
-    std::vector<std::pair<std::string, std::string>> found;
+  std::map<std::string, std::string> sources() const {
+    std::map<std::string, std::string> found;
     for (const auto& [field, figure] : json_.items()) {
       if (!figure.is_object() || !figure.contains("source")) continue;
       if (!figure["source"].is_string()) refuse(field, "must have a text as its source");
-      found.emplace_back(field, figure["source"].template get<std::string>());
+      found.emplace(field, figure["source"].template get<std::string>());
     }
     return found;
   }
@@ -184,14 +182,13 @@ Json figure_json(double pessimistic, double optimistic) {
 }  // namespace
 
 std::string to_json(const PlannedMachine& machine) {
-  const std::map<std::string, std::string> sources(machine.sources.begin(), machine.sources.end());
   std::vector<std::string> lines;
   const auto line = [&lines](const char* name, const std::string& text) {
     lines.push_back(fmt::format("  \"{}\": {}", name, text));
   };
   const auto figure = [&](const char* name, const Json& value) {
-    const auto source = sources.find(name);
-    line(name, source == sources.end()
+    const auto source = machine.sources.find(name);
+    line(name, source == machine.sources.end()
                    ? json_text(value)
                    : fmt::format("{{\"value\": {}, \"source\": {}}}", json_text(value),
                                  json_text(Json(source->second))));
@@ -209,10 +206,10 @@ std::string to_json(const PlannedMachine& machine) {
   return fmt::format("{{\n{}\n}}\n", fmt::join(lines, ",\n"));
 }
 
-std::vector<std::pair<std::string, std::string>> measured_sources() {
-  std::vector<std::pair<std::string, std::string>> sources;
+std::map<std::string, std::string> measured_sources() {
+  std::map<std::string, std::string> sources;
   for (const RateField& field : rate_fields()) {
-    sources.emplace_back(field.name, "measured by `ebb plan --machine this`");
+    sources.emplace(field.name, "measured by `ebb plan --machine this`");
   }
   return sources;
 }

@@ -9,9 +9,9 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "scheduler/plan/simulate.h"
@@ -27,8 +27,7 @@ struct PlannedMachine {
   Machine rates = {};   ///< the pessimistic value of each rate
   /// The optimistic value of each rate; nullopt: no source differs from another.
   std::optional<Machine> optimistic = {};
-  /// The names of figures, and the source of each.
-  std::vector<std::pair<std::string, std::string>> sources = {};
+  std::map<std::string, std::string> sources = {};  ///< by the names of the figures
 };
 
 std::vector<PlannedMachine> machine_presets();
@@ -40,7 +39,7 @@ std::vector<PlannedMachine> machine_presets();
 PlannedMachine find_machine(const std::string& name_or_file);
 
 /// The sources of a machine whose rates were all measured here.
-std::vector<std::pair<std::string, std::string>> measured_sources();
+std::map<std::string, std::string> measured_sources();
 
 /// The content of a machine file.
 std::string to_json(const PlannedMachine& machine);

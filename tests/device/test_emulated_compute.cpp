@@ -1,7 +1,6 @@
 // Emulated compute: a host device that sleeps instead of computing. Durations are checked with the
 // times of events, which do not depend on the load of the machine. Wall time has only lower bounds.
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +11,7 @@
 #include "device/device.h"
 #include "device/errors.h"
 #include "device/kernels.h"
+#include "system/clock.h"
 #include "tests/device/gate.h"
 #include "tests/device/tries.h"
 
@@ -19,12 +19,6 @@ namespace ebb {
 namespace {
 
 constexpr double kFlops = 1e9, kBytes = 1e8;
-
-double process_processor_s() {
-  timespec used;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-}
 
 std::unique_ptr<Device> create_emulating_device(double bytes_per_s = kBytes) {
   return create_device(
@@ -93,11 +87,11 @@ TEST_F(EmulatedCompute, AKernelTakesWallTimeButNoProcessorTime) {
   constexpr int kKernels = 150;
   constexpr double kKernel_s = 2e-3;
   EXPECT_TRUE(seen_once([&] {
-    const double begin_s = device->now_s(), used_s = process_processor_s();
+    const double begin_s = device->now_s(), used_s = process_cpu_s();
     for (int i = 0; i < kKernels; ++i) compute->submit({.flops = kKernel_s * kFlops}, [] {});
     compute->synchronize();
     EXPECT_GE(device->now_s() - begin_s, kKernels * kKernel_s);
-    return process_processor_s() - used_s < 0.2 * kKernels * kKernel_s;
+    return process_cpu_s() - used_s < 0.2 * kKernels * kKernel_s;
   }));
 }
 

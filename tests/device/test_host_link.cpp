@@ -1,7 +1,6 @@
 // The speed of an emulated link. Lower bounds of times are exact. Upper bounds must hold in one of
 // several tries, because the machine may be busy.
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <vector>
 
@@ -80,12 +79,6 @@ TEST(Link, StreamsOfOneDirectionShareTheLink) {
   one->synchronize();
   two->synchronize();
   EXPECT_GE(device->now_s() - begin_s, 2 * kMiB / kRate);
-}
-
-double process_cpu_s() {
-  timespec used;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
 TEST(Link, ACopyTakesWallTimeAndLittleProcessorTime) {

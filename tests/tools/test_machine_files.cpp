@@ -48,8 +48,7 @@ TEST_F(MachineFiles, NameTheSourcesOfThePresetRates) {
 /// A text counts as a source if it names a document, a measurement or what it is derived from.
 TEST_F(MachineFiles, OfThePresetsStateTheSourceOfEachFigure) {
   for (const PlannedMachine& machine : machine_presets()) {
-    const std::map<std::string, std::string> sources(machine.sources.begin(),
-                                                     machine.sources.end());
+    const std::map<std::string, std::string>& sources = machine.sources;
     EXPECT_TRUE(machine.optimistic) << machine.name;
     EXPECT_TRUE(sources.contains("device_memory_bytes")) << machine.name;
     EXPECT_TRUE(sources.contains("host_memory_bytes")) << machine.name;
