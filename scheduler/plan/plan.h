@@ -96,6 +96,9 @@ struct Op {
   uint32_t num_waits = 0;
 };
 
+/// Is the operation a load or a store?
+inline bool is_copy(const Op& op) { return op.kind == OpKind::Move && op.from != Tier::None; }
+
 /// What a Move between two tiers is called, and the stream on which it runs.
 struct MoveInfo {
   Tier from;

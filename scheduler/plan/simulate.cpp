@@ -85,8 +85,6 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
   return 0;
 }
 
-bool is_copy(const Op& op) { return op.kind == OpKind::Move && op.from != Tier::None; }
-
 /// The two parts of a clipped step: the forward up to the first backward, and the remainder.
 enum Part { kFirstForward, kRemainder };
 struct PartTimes {

@@ -6,10 +6,6 @@
 namespace ebb {
 namespace {
 
-bool is_copy(const Op& op) {
-  return op.kind == OpKind::Move && op.from != Tier::None && op.to != Tier::None;
-}
-
 /// Follows each chunk through the step.
 class Visits {
  public:
@@ -20,8 +16,8 @@ class Visits {
   }
 
   MoveReason reason_of(const Op& op) {
-    const bool updates = op.kind == OpKind::Update || op.kind == OpKind::Speculate;
-    if (updates && op.stream == StreamKind::Update) visit(op.chunk).is_updated = true;
+    if (op.kind == OpKind::Update || op.kind == OpKind::Speculate)
+      visit(op.chunk).is_updated = true;
     if (op.kind != OpKind::Move) return MoveReason::None;
     if (op.to != Tier::Device) {
       return op.chunk.space == Space::Gradients ? MoveReason::Update : MoveReason::Evicted;

@@ -66,12 +66,11 @@ class Attribution {
         direct == kNone ? from_s : std::clamp(times_[direct].end_s, from_s, to_s);
     if (direct_s > from_s) {
       share_.direct = direct;
-      const OpIndex late = resolved(direct, waiting).by;
-      const double left_s =
-          late == kNone ? direct_s - from_s : charge_late(late, direct_s - from_s);
-      if (left_s > 0) charge(late == kNone ? direct : late, left_s);
+      const OpIndex late = resolved(direct);
+      const double left_s = charge_late(late, direct_s - from_s);
+      charge(late == kNone ? direct : late, left_s);
     }
-    if (to_s > direct_s) add_part(WaitCause::Program, kNone, to_s - direct_s);
+    add_part(WaitCause::Program, kNone, to_s - direct_s);
     since_s_ = to_s;
   }
 
@@ -98,11 +97,10 @@ class Attribution {
   /// The wait because of which `op` did not begin before it did; kNone if its stream was busy. The
   /// copy thread waits for one operation after the other, so a transfer may also have been late
   /// because of what an earlier operation of its stream waited for.
-  OpIndex late_wait(OpIndex op, OpIndex& waiting) const {
+  OpIndex late_wait(OpIndex op) const {
     for (uint32_t i = op + 1; i-- > 0;) {
       if (plan_.ops[i].stream != plan_.ops[op].stream) continue;
-      waiting = OpIndex(i);
-      const OpIndex wait = last_wait(waiting);
+      const OpIndex wait = last_wait(OpIndex(i));
       if (wait != kNone && times_[wait].end_s >= times_[op].start_s) return wait;
       if (plan_.ops[op].stream != StreamKind::Load) break;
     }
@@ -110,21 +108,18 @@ class Attribution {
   }
 
   /// Drops and allocations take no time: the operation that they waited for is late instead.
-  Gap resolved(OpIndex by, OpIndex waiting) const {
-    bool may_need_block = waiting != kNone && plan_.ops[waiting].stream == StreamKind::Load;
+  OpIndex resolved(OpIndex by) const {
     while (by != kNone && takes_no_time(plan_.ops[by])) {
-      may_need_block = true;
-      const OpIndex wait = late_wait(by, waiting);
+      const OpIndex wait = late_wait(by);
       by = wait != kNone ? wait : before(by);
     }
-    if (by == kNone || plan_.ops[by].stream != StreamKind::Compute) return {by};
-    return may_need_block ? Gap{by, true} : Gap{};
+    return by;
   }
 
   Gap gap_before(OpIndex op) const {
-    OpIndex waiting = op;
-    const OpIndex wait = late_wait(op, waiting);
-    return resolved(wait, waiting);
+    const OpIndex by = resolved(late_wait(op));
+    if (by == kNone || plan_.ops[by].stream != StreamKind::Compute) return {by};
+    return plan_.ops[op].stream == StreamKind::Load ? Gap{by, true} : Gap{};
   }
 
   /// Charges `amount_s` because `op` ended late. Returns what no operation explains.

@@ -197,7 +197,7 @@ Case make_case_from_text(const char* calls, uint32_t num_parameters, uint64_t el
   std::vector<ParameterInfo> infos;
   std::vector<ParameterId> order;
   for (ParameterId p = 0; p < num_parameters; ++p) {
-    infos.push_back({.name = "p", .shape = {static_cast<int64_t>(elements)}});
+    infos.push_back({.name = fmt::format("p.{}", p), .shape = {static_cast<int64_t>(elements)}});
     order.push_back(p);
   }
   return {std::move(trace),
@@ -214,6 +214,10 @@ Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool defer,
                                          .resident_chunks = resident_chunks,
                                          .device_updates = device_updates}};
   return {options, make_plan(c.trace, c.layout, options)};
+}
+
+Plan plan_of_any_case(const Case& c, uint64_t seed) {
+  return plan_case(c, smallest_blocks(c) + seed % 4, seed % 2, seed % 3 == 0).plan;
 }
 
 uint32_t smallest_blocks(const Case& c, bool update) {

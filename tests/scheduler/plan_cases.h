@@ -38,8 +38,8 @@ Case make_case(const CaseOptions& options, uint64_t seed);
 /// A case with random options, too.
 Case make_any_case(uint64_t seed);
 /// A case from a list of calls: in "r0 w1", the first call reads parameter 0; the second one reads
-/// parameter 1 and writes its gradient. The first `num_forward` calls are the forward. Each
-/// parameter has `elements` elements. There are no activations. A call has 100 flops and 10 bytes.
+/// parameter 1 and writes its gradient. The first `num_forward` calls are the forward. The
+/// parameters are "p.0", "p.1" and so on, with `elements` elements. There are no activations. A call has 100 flops and 10 bytes.
 Case make_case_from_text(const char* calls, uint32_t num_parameters, uint64_t elements,
                          uint32_t num_forward);
 
@@ -52,6 +52,8 @@ struct Planned {
 /// the updates are overlapped. The other arguments are settings of the schedule.
 Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool defer = false,
                   uint32_t resident_chunks = 0, uint32_t device_updates = 0);
+/// A plan with few blocks; the seed chooses their number, clipping, and whether updates overlap.
+Plan plan_of_any_case(const Case& c, uint64_t seed);
 /// The smallest number of blocks with which the case has a plan.
 uint32_t smallest_blocks(const Case& c, bool update = true);
 

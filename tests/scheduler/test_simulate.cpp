@@ -262,8 +262,7 @@ std::vector<OpTime> times_without_sharing(const Plan& plan, const Trace& trace,
 TEST(Simulate, WithoutSharedCoresNoStreamSlowsAnotherDown) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const Case c = test::make_any_case(seed);
-    const Plan plan =
-        test::plan_case(c, test::smallest_blocks(c) + seed % 4, seed % 2, seed % 3 == 0).plan;
+    const Plan plan = test::plan_of_any_case(c, seed);
     const Machine machine = random_machine(seed);
     const Simulation s = simulate(plan, c.trace, c.layout, machine);
     const std::vector<OpTime> expected = times_without_sharing(plan, c.trace, c.layout, machine);
@@ -277,8 +276,7 @@ TEST(Simulate, WithoutSharedCoresNoStreamSlowsAnotherDown) {
 TEST(Simulate, SharedCoresDoAllWorkAndNoMore) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
-    const Plan plan =
-        test::plan_case(c, test::smallest_blocks(c) + seed % 4, seed % 2, seed % 3 == 0).plan;
+    const Plan plan = test::plan_of_any_case(c, seed);
     Machine machine = random_machine(seed);
     const double alone_s = simulate(plan, c.trace, c.layout, machine).seconds;
     machine.shared_cores = true;

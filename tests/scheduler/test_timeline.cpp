@@ -5,33 +5,15 @@
 #include <algorithm>
 #include <vector>
 
-#include "scheduler/plan/simulate.h"
-#include "scheduler/plan/timeline.h"
-#include "tests/scheduler/plan_cases.h"
+#include "tests/scheduler/timed_plans.h"
 
 namespace ebb {
 namespace {
 
-constexpr Machine kMachine{.flops_per_s = 3e9,
-                           .device_bytes_per_s = 2e9,
-                           .load_bytes_per_s = 1e9,
-                           .store_bytes_per_s = 7e8,
-                           .update_bytes_per_s = 2e9};
+using test::simulate_any_case;
+using test::SimulatedCase;
 
-struct Simulated {
-  Plan plan;
-  Simulation simulation;
-};
-
-Simulated simulate_case(uint64_t seed) {
-  const test::Case c = test::make_any_case(seed);
-  Simulated s{test::plan_case(c, test::smallest_blocks(c) + seed % 4, seed % 2, seed % 3 == 0).plan,
-              {}};
-  s.simulation = simulate(s.plan, c.trace, c.layout, kMachine);
-  return s;
-}
-
-std::vector<OpTime> times_from_ends(const Simulated& s) {
+std::vector<OpTime> times_from_ends(const SimulatedCase& s) {
   std::vector<OpTime> times(s.plan.ops.size());
   fill_times(
       s.plan, [&s](uint32_t i) { return s.simulation.ops[i].end_s; }, times);
@@ -40,7 +22,7 @@ std::vector<OpTime> times_from_ends(const Simulated& s) {
 
 TEST(Timeline, OperationsBeginAsInTheSimulation) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
-    const Simulated s = simulate_case(seed);
+    const SimulatedCase s = simulate_any_case(seed);
     const std::vector<OpTime> times = times_from_ends(s);
     for (size_t i = 0; i < times.size(); ++i) {
       ASSERT_NEAR(times[i].start_s, s.simulation.ops[i].start_s, 1e-12) << seed << ' ' << i;
@@ -51,7 +33,7 @@ TEST(Timeline, OperationsBeginAsInTheSimulation) {
 
 TEST(Timeline, StallsAreTheIdleTimeOfTheComputeStream) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
-    const Simulated s = simulate_case(seed);
+    const SimulatedCase s = simulate_any_case(seed);
     const std::vector<OpTime> times = times_from_ends(s);
     double stalled = 0, busy = 0, last = 0;
     for (const Stall& stall : compute_stalls(s.plan, times)) {
@@ -72,7 +54,7 @@ TEST(Timeline, StallsAreTheIdleTimeOfTheComputeStream) {
 
 TEST(Timeline, OverlapIsWhatBothStreamsShare) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
-    const Simulated s = simulate_case(seed);
+    const SimulatedCase s = simulate_any_case(seed);
     double expected = 0;
     for (size_t i = 0; i < s.plan.ops.size(); ++i) {
       for (size_t j = 0; j < s.plan.ops.size(); ++j) {

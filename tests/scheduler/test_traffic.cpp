@@ -62,6 +62,10 @@ TEST(Traffic, AnUpdatedChunkIsLoadedBecauseOfItsUpdate) {
   plan.ops = {update, load, drop, load, update, drop, load};
   EXPECT_EQ(moves_of(plan),
             "load weights 0 first use; load weights 0 evicted; load weights 0 update");
+  Op speculate = update;
+  speculate.kind = OpKind::Speculate;
+  plan.ops = {load, speculate, drop, load};
+  EXPECT_EQ(moves_of(plan), "load weights 0 first use; load weights 0 update");
   plan.chunks[0].first_block = BlockIndex(0);  // the chunk is on the device when the step begins
   plan.ops = {drop, load, update, drop, load};
   EXPECT_EQ(moves_of(plan), "load weights 0 evicted; load weights 0 update");
@@ -70,6 +74,13 @@ TEST(Traffic, AnUpdatedChunkIsLoadedBecauseOfItsUpdate) {
               make_move(kSums, Tier::Device, Tier::Host),
               make_move(kSums, Tier::Host, Tier::Device)};
   EXPECT_EQ(moves_of(plan), "store gradient sums 0 evicted; load gradient sums 0 evicted");
+}
+
+TEST(Traffic, OtherPlanesThanTheWeightsAreState) {
+  Op load = make_move({Space::Weights, 0}, Tier::Host, Tier::Device);
+  EXPECT_EQ(class_of(load), TrafficClass::Weights);
+  load.plane = kWeightPlane + 1;
+  EXPECT_EQ(class_of(load), TrafficClass::State);
 }
 
 TEST(Traffic, ResidentWeightsAreLoadedAgainAfterTheirUpdate) {

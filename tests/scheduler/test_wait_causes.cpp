@@ -1,23 +1,174 @@
 // Waits are charged to what caused them. Plans of a few operations have causes that can be read off
 // the times; random plans are compared with the stalls and with other machines.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
-#include <initializer_list>
+#include <span>
+#include <string>
 #include <vector>
 
-#include "scheduler/plan/simulate.h"
 #include "scheduler/plan/wait_causes.h"
-#include "tests/scheduler/plan_cases.h"
+#include "tests/scheduler/timed_plans.h"
 
 namespace ebb {
 namespace {
 
-/// Seconds by cause, without the wait for the end of the step.
+using namespace test;
+
+std::string index_text(OpIndex op, std::string_view otherwise) {
+  return op == kNone ? std::string(otherwise) : fmt::to_string(uint32_t{op});
+}
+
+/// "3 waits for 2 from 1: updates 2 by 0, loads 1 by 2": one line for each wait. Operations are
+/// named by their positions.
+std::string waits_of(const WrittenPlan& w) {
+  std::string text;
+  double from_s = -1;
+  for_each_wait_share(w.plan, w.times, [&](const WaitShare& share) {
+    if (share.start_s != from_s) {
+      from_s = share.start_s;
+      text += fmt::format("{}{} waits for {} from {:g}:", text.empty() ? "" : "\n",
+                          index_text(share.waiting, "the step"),
+                          index_text(share.direct, "the program"), from_s);
+    } else {
+      text += ",";
+    }
+    text += fmt::format(" {} {:g}", name_of(share.cause), share.seconds);
+    if (share.by != kNone) text += fmt::format(" by {}", uint32_t{share.by});
+  });
+  return text;
+}
+
+TEST(WaitCauses, ALoadThatOnlyCopiesIsTheCause) {
+  EXPECT_EQ(waits_of({{kLoad, {0, 3}}, {kRun, {3, 4}, {0}}}), "1 waits for 0 from 0: loads 3 by 0");
+}
+
+TEST(WaitCauses, OfTwoOperationsTheOneThatEndsLastIsTheCause) {
+  EXPECT_EQ(waits_of({{kLoad, {0, 1}}, {kUpdate, {0, 3}}, {kRun, {3, 4}, {0, 1}}}),
+            "2 waits for 1 from 0: updates 3 by 1");
+  EXPECT_EQ(waits_of({{kLoad, {0, 1}}, {kUpdate, {0, 3}}, {kRun, {3, 4}, {1, 0}}}),
+            "2 waits for 1 from 0: updates 3 by 1");
+}
+
+TEST(WaitCauses, ALoadThatWaitedForItsUpdateIsNot) {
+  EXPECT_EQ(waits_of({{kUpdate, {0, 5}}, {kLoad, {5, 6}, {0}}, {kRun, {6, 7}, {1}}}),
+            "2 waits for 1 from 0: updates 5 by 0, loads 1 by 1");
+}
+
+/// The load takes all of the wait, but it would have been in time without the update before it.
+TEST(WaitCauses, AsFarAsALoadBeganLateTheUpdateIsTheCause) {
+  EXPECT_EQ(waits_of({{kUpdate, {0, 5}},
+                      {kLoad, {0, 1}},
+                      {kRun, {1, 5}, {1}},      // waits 1 s for a copy
+                      {kLoad, {5, 7}, {0}},     // began 4 s late
+                      {kRun, {7, 8}, {3}},      // waits 2 s
+                      {kLoad, {7, 11}},         // began in time
+                      {kRun, {11, 12}, {5}}}),  // waits 3 s
+            "2 waits for 1 from 0: loads 1 by 1\n"
+            "4 waits for 3 from 5: updates 2 by 0\n"
+            "6 waits for 5 from 8: loads 3 by 5");
+}
+
+TEST(WaitCauses, AnEarlierLoadMayHaveBeenLate) {
+  EXPECT_EQ(waits_of({{kLoad, {0, 1}},
+                      {kRun, {1, 4}, {0}},
+                      {kUpdate, {0, 3}},
+                      {kLoad, {3, 5}, {2}},  // began 2 s late
+                      {kDrop, {3, 3}},       // is not between the transfers
+                      {kLoad, {5, 7}},
+                      {kRun, {7, 8}, {5}}}),  // waits 3 s
+            "1 waits for 0 from 0: loads 1 by 0\n"
+            "6 waits for 5 from 4: updates 2 by 2, loads 1 by 5");
+}
+
+/// The copy thread waits for one operation after the other.
+TEST(WaitCauses, ATransferWaitsForEarlierOperationsOfTheCopyThread) {
+  EXPECT_EQ(waits_of({{kRun, {0, 2}},
+                      {kDrop, {2, 2}, {0}},  // the call used the block until now
+                      {kLoad, {2, 5}},
+                      {kRun, {5, 6}, {2}}}),
+            "3 waits for 2 from 2: free blocks 2 by 0, loads 1 by 2");
+}
+
+/// The load's own wait had ended long before.
+TEST(WaitCauses, ABlockMayBeHeldByAStore) {
+  EXPECT_EQ(waits_of({{kUpdate, {0, 1}},
+                      {kRun, {0, 1}},
+                      {kStore, {1, 4}, {1}},
+                      {kDrop, {4, 4}, {2}},
+                      {kLoad, {4, 5}, {0}},
+                      {kRun, {5, 6}, {4}}}),
+            // The store could not begin before the call had ended.
+            "5 waits for 4 from 1: stores 3 by 2, loads 1 by 4");
+}
+
+/// Until 3 the link was busy or compute had not caught up, so an earlier block would not have
+/// helped.
+TEST(WaitCauses, AnEarlierBlockHelpsOnlyWhileTheLinkIsIdle) {
+  EXPECT_EQ(waits_of({{kRun, {0, 4}},
+                      {kLoad, {0, 3.5}},
+                      {kDrop, {4, 4}, {0}},
+                      {kLoad, {4, 7}},
+                      {kRun, {7, 8}, {3}}}),
+            "4 waits for 3 from 4: free blocks 0.5 by 0, loads 2.5 by 3");
+  EXPECT_EQ(waits_of({{kUpdate, {0, 3}},
+                      {kLoad, {0, 1}},
+                      {kRun, {3, 4}, {0}},
+                      {kDrop, {4, 4}, {2}},
+                      {kLoad, {4, 8}},
+                      {kRun, {8, 9}, {4}}}),
+            "2 waits for 0 from 0: updates 3 by 0\n"
+            "5 waits for 4 from 4: free blocks 1 by 2, loads 3 by 4");
+}
+
+/// Gradient, store, update and load follow each other: each is charged for its own time.
+TEST(WaitCauses, AChainIsDividedOverItsParts) {
+  EXPECT_EQ(waits_of({{kRun, {0, 1}},
+                      {kStore, {1, 3}, {0}},
+                      {kUpdate, {3, 7}, {1}},
+                      {kLoad, {7, 8}, {2}},
+                      {kRun, {8, 9}, {3}}}),
+            "4 waits for 3 from 1: stores 2 by 1, updates 4 by 2, loads 1 by 3");
+}
+
+/// An update on the device, which is a call here, waits for the norm.
+TEST(WaitCauses, TheNormIsNoUpdate) {
+  EXPECT_EQ(waits_of({{kUpdate, {0, 2}}, {kNorm, {2, 3}}, {kRun, {3, 4}, {1}}}),
+            "2 waits for 1 from 0: the norm 1 by 1, updates 2 by 0");
+}
+
+TEST(WaitCauses, WhatNothingExplainsIsTheLoads) {
+  EXPECT_EQ(waits_of({{kUpdate, {0, 1}},
+                      {kLoad, {1, 2}, {0}},
+                      {kLoad, {3, 5}},  // began late, but waited for nothing
+                      {kRun, {5, 6}, {2}}}),
+            "3 waits for 2 from 0: loads 2 by 2, loads 3 by 2");
+  EXPECT_EQ(waits_of({{kUpdate, {1, 2}},  // began late itself
+                      {kLoad, {0, 1}},
+                      {kLoad, {2, 4}, {0}},
+                      {kRun, {4, 5}, {2}}}),
+            "3 waits for 2 from 0: updates 1 by 0, loads 2 by 2, loads 1 by 2");
+}
+
+TEST(WaitCauses, TheProgramMayBeLate) {
+  EXPECT_EQ(waits_of({{kLoad, {0, 1}}, {kRun, {1.5, 2}, {0}}, {kRun, {3, 4}, {0}}}),
+            "1 waits for 0 from 0: loads 1 by 0, the program 0.5\n"
+            "2 waits for the program from 2: the program 1");
+}
+
+TEST(WaitCauses, TheStepWaitsForItsLastOperation) {
+  EXPECT_EQ(
+      waits_of({{kRun, {0, 1}}, {kStore, {1, 2}, {0}}, {kUpdate, {2, 5}, {1}}, {kDrop, {2, 2}}}),
+      "the step waits for 2 from 1: stores 1 by 1, updates 3 by 2");
+}
+
 using Seconds = std::array<double, kNumWaitCauses>;
 
 double of(const Seconds& seconds, WaitCause cause) { return seconds[static_cast<size_t>(cause)]; }
 
+/// Seconds by cause, without the wait for the end of the step.
 Seconds causes_of(const Plan& plan, std::span<const OpTime> times) {
   Seconds seconds{};
   for_each_wait_share(plan, times, [&](const WaitShare& share) {
@@ -26,129 +177,12 @@ Seconds causes_of(const Plan& plan, std::span<const OpTime> times) {
   return seconds;
 }
 
-/// A plan that a test writes operation by operation, with the times of each.
-struct Written {
-  Plan plan;
-  std::vector<OpTime> times;
-
-  void add(Op op, OpTime time, std::initializer_list<int> waits = {}) {
-    op.first_wait = static_cast<uint32_t>(plan.waits.size());
-    op.num_waits = static_cast<uint32_t>(waits.size());
-    for (const int w : waits) plan.waits.push_back(OpIndex(w));
-    plan.ops.push_back(op);
-    times.push_back(time);
-  }
-  Seconds causes() const { return causes_of(plan, times); }
-};
-
-constexpr Op kLoad{
-    .kind = OpKind::Move, .stream = StreamKind::Load, .from = Tier::Host, .to = Tier::Device};
-constexpr Op kStore{
-    .kind = OpKind::Move, .stream = StreamKind::Store, .from = Tier::Device, .to = Tier::Host};
-constexpr Op kDrop{.kind = OpKind::Drop, .stream = StreamKind::Load};
-constexpr Op kRun{.kind = OpKind::Call};
-constexpr Op kUpdate{.kind = OpKind::Update, .stream = StreamKind::Update};
-
-/// (update, load, store, block, norm, program)
-void expect(const Seconds& seconds, const Seconds& expected) {
-  for (int i = 0; i < kNumWaitCauses; ++i) {
-    EXPECT_NEAR(seconds[static_cast<size_t>(i)], expected[static_cast<size_t>(i)], 1e-12)
-        << name_of(static_cast<WaitCause>(i));
-  }
-}
-
-TEST(WaitCauses, ALoadThatOnlyCopiesIsTheCause) {
-  Written w;
-  w.add(kLoad, {0, 3});
-  w.add(kRun, {3, 4}, {0});
-  expect(w.causes(), {0, 3, 0, 0, 0, 0});
-}
-
-TEST(WaitCauses, ALoadThatWaitedForItsUpdateIsNot) {
-  Written w;
-  w.add(kUpdate, {0, 5});
-  w.add(kLoad, {5, 6}, {0});
-  w.add(kRun, {6, 7}, {1});
-  expect(w.causes(), {5, 1, 0, 0, 0, 0});
-}
-
-/// The load takes all of the wait, but it would have been in time without the update before it.
-TEST(WaitCauses, AsFarAsALoadBeganLateTheUpdateIsTheCause) {
-  Written w;
-  w.add(kUpdate, {0, 5});
-  w.add(kLoad, {0, 1});
-  w.add(kRun, {1, 5}, {1});    // waits 1 s for a copy
-  w.add(kLoad, {5, 7}, {0});   // began 4 s late
-  w.add(kRun, {7, 8}, {3});    // waits 2 s
-  w.add(kLoad, {7, 11});       // began in time
-  w.add(kRun, {11, 12}, {5});  // waits 3 s
-  expect(w.causes(), {2, 1 + 3, 0, 0, 0, 0});
-}
-
-TEST(WaitCauses, AnEarlierLoadMayHaveBeenLate) {
-  Written w;
-  w.add(kLoad, {0, 1});
-  w.add(kRun, {1, 4}, {0});
-  w.add(kUpdate, {0, 3});
-  w.add(kLoad, {3, 5}, {2});  // began 2 s late
-  w.add(kLoad, {5, 7});
-  w.add(kRun, {7, 8}, {4});  // waits 3 s
-  expect(w.causes(), {2, 1 + 1, 0, 0, 0, 0});
-}
-
-/// The copy thread waits for one operation after the other.
-TEST(WaitCauses, ATransferWaitsForEarlierOperationsOfTheCopyThread) {
-  Written w;
-  w.add(kRun, {0, 2});
-  w.add(kDrop, {2, 2}, {0});  // the call used the block until now
-  w.add(kLoad, {2, 5});
-  w.add(kRun, {5, 6}, {2});
-  expect(w.causes(), {0, 1, 0, 2, 0, 0});
-}
-
-TEST(WaitCauses, ABlockMayBeHeldByAStore) {
-  Written w;
-  w.add(kRun, {0, 1});
-  w.add(kStore, {1, 4}, {0});
-  w.add(kDrop, {4, 4}, {1});
-  w.add(kLoad, {4, 5});
-  w.add(kRun, {5, 6}, {3});
-  // Of the 4 s, the store was on its way for 3: it could not begin before the call had ended.
-  expect(w.causes(), {0, 1, 3, 0, 0, 0});
-}
-
-/// Gradient, store, update and load follow each other: each is charged for its own time.
-TEST(WaitCauses, AChainIsDividedOverItsParts) {
-  Written w;
-  w.add(kRun, {0, 1});
-  w.add(kStore, {1, 3}, {0});
-  w.add(kUpdate, {3, 7}, {1});
-  w.add(kLoad, {7, 8}, {2});
-  w.add(kRun, {8, 9}, {3});
-  expect(w.causes(), {4, 1, 2, 0, 0, 0});
-}
-
-TEST(WaitCauses, TheProgramMayBeLate) {
-  Written w;
-  w.add(kLoad, {0, 1});
-  w.add(kRun, {1.5, 2}, {0});
-  w.add(kRun, {3, 4});
-  expect(w.causes(), {0, 1, 0, 0, 0, 1.5});
-}
-
-constexpr Machine kMachine{.flops_per_s = 3e9,
-                           .device_bytes_per_s = 2e9,
-                           .load_bytes_per_s = 1e9,
-                           .store_bytes_per_s = 7e8,
-                           .update_bytes_per_s = 2e9};
-
 TEST(WaitCauses, TheSumOverTheCausesOfAWaitIsTheWait) {
   Seconds all{};
   for (uint64_t seed = 0; seed < 60; ++seed) {
-    const test::Case c = test::make_any_case(seed);
-    const Plan plan =
-        test::plan_case(c, test::smallest_blocks(c) + seed % 4, seed % 2, seed % 3 == 0).plan;
-    const Simulation simulation = simulate(plan, c.trace, c.layout, kMachine);
+    const SimulatedCase s = simulate_any_case(seed);
+    const Plan& plan = s.plan;
+    const Simulation& simulation = s.simulation;
     std::vector<double> waited(plan.ops.size(), 0);
     double at_end = 0;
     for_each_wait_share(plan, simulation.ops, [&](const WaitShare& share) {
@@ -175,11 +209,11 @@ TEST(WaitCauses, TheSumOverTheCausesOfAWaitIsTheWait) {
 
 /// The waits that are charged to a resource are shorter by about as much if nothing waits for it.
 /// Returns the part of the charged time that this machine does not have.
-double saved_share(const test::Case& c, const Plan& plan, double charged_s,
+double saved_share(const Case& c, const Plan& plan, double charged_s,
                    double Machine::*bytes_per_s) {
-  Machine faster = kMachine;
+  Machine faster = kSlowMachine;
   faster.*bytes_per_s = 0;  // no limit
-  const double saved_s = simulate(plan, c.trace, c.layout, kMachine).seconds -
+  const double saved_s = simulate(plan, c.trace, c.layout, kSlowMachine).seconds -
                          simulate(plan, c.trace, c.layout, faster).seconds;
   return charged_s > 0 ? saved_s / charged_s : 1;
 }
@@ -189,10 +223,10 @@ double saved_share(const test::Case& c, const Plan& plan, double charged_s,
 TEST(WaitCauses, AFasterResourceSavesWhatIsChargedToIt) {
   double updates_s = 0, saved_s = 0, direct_s = 0, saved_of_direct_s = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    test::CaseOptions options{.num_layers = 6};
-    const test::Case c = test::make_case(options, seed);
-    const Plan plan = test::plan_case(c, test::smallest_blocks(c) + 4, true, true).plan;
-    const Simulation simulation = simulate(plan, c.trace, c.layout, kMachine);
+    CaseOptions options{.num_layers = 6};
+    const Case c = make_case(options, seed);
+    const Plan plan = plan_case(c, smallest_blocks(c) + 4, true, true).plan;
+    const Simulation simulation = simulate(plan, c.trace, c.layout, kSlowMachine);
     const Seconds seconds = causes_of(plan, simulation.ops);
     const double charged_s = of(seconds, WaitCause::Update);
     updates_s += charged_s;

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "io/json_text.h"
 #include "tests/tools/run_ebb.h"
@@ -16,8 +18,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kComputeStream = 0, kLoadStream = 1, kUpdateStream = 3;  // in "ops"
-constexpr double kRounding = 1e-9;                                     // seconds
+// In "ops".
+constexpr int kComputeStream = 0, kLoadStream = 1, kStoreStream = 2, kUpdateStream = 3;
+constexpr double kRounding = 1e-12;  // seconds
 
 /// Returns the data in a report.
 Json report_data(const std::string& page) {
@@ -33,7 +36,7 @@ constexpr std::string_view kMachine = R"({"name": "fast link", "device": "NVIDIA
   "load_bytes_per_s": 25e9, "store_bytes_per_s": 25e9, "update_bytes_per_s": 65e9})";
 
 /// A step of an 8B model, whose loads wait for the optimizer.
-Json plan_of_8b() {
+Json make_plan_of_8b() {
   const TemporaryFolder folder;
   const std::string machine = folder.write("machine.json", std::string(kMachine));
   const std::string page = (folder.path() / "plan.html").string();
@@ -42,6 +45,11 @@ Json plan_of_8b() {
                                   folder.path());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   return report_data(content_of(page));
+}
+
+const Json& plan_of_8b() {
+  static const Json data = make_plan_of_8b();
+  return data;
 }
 
 double seconds_of(const Json& wait, const Json& data, const std::string& cause) {
@@ -61,6 +69,35 @@ double idle_s(const Json& view) {
     free = op[2];
   }
   return idle;
+}
+
+/// Whether a wait names the call that begins when it ends, and each cause an operation of its
+/// stream. Returns what is wrong; empty if nothing is.
+std::string wrong_names(const Json& data) {
+  const std::map<std::string, int> stream_of_cause = {{"updates", kUpdateStream},
+                                                      {"loads", kLoadStream},
+                                                      {"stores", kStoreStream},
+                                                      {"free blocks", kComputeStream},
+                                                      {"the norm", kUpdateStream}};
+  std::set<std::pair<int, std::string>> operations;
+  std::map<double, std::string> call_by_start;
+  const Json& view = data["views"][0];
+  for (const Json& op : view["ops"]) {
+    operations.emplace(op[0], op[3]);
+    if (op[0] == kComputeStream) call_by_start[op[1]] = op[3];
+  }
+  for (const Json& wait : view["waits"]) {
+    const double end = wait["start"].get<double>() + wait["seconds"].get<double>();
+    const auto call = call_by_start.lower_bound(end - kRounding);
+    if (call == call_by_start.end() || call->second != wait["waited"]) {
+      return wait["waited"].get<std::string>() + " does not begin when its wait ends";
+    }
+    for (const Json& share : wait["shares"]) {
+      const std::string cause = data["causes"][share[0].get<size_t>()][0], by = share[2];
+      if (!operations.contains({stream_of_cause.at(cause), by})) return cause + " by " + by;
+    }
+  }
+  return "";
 }
 
 /// What is wrong with the waits of a page; empty if nothing is.
@@ -105,11 +142,11 @@ std::string wrong_waits(const Json& data) {
       return direct + " waited for " + update->second + ", which is not named";
     }
   }
-  return "";
+  return wrong_names(data);
 }
 
 TEST(ReportPage, WaitsForTheOptimizerAreNamed) {
-  const Json data = plan_of_8b();
+  const Json& data = plan_of_8b();
   EXPECT_EQ(wrong_waits(data), "");
   EXPECT_EQ(data["causes"][0], Json({"updates", "host memory bandwidth"}));
   size_t num_waits = 0, num_loads = 0, num_updates = 0;
@@ -129,12 +166,20 @@ TEST(ReportPage, WaitsForTheOptimizerAreNamed) {
 }
 
 TEST(ReportPage, WrongCausesAreFound) {
-  const Json good = plan_of_8b();
+  const Json& good = plan_of_8b();
   Json direct = good;  // as if the load that ended last were the cause
   for (Json& wait : direct["views"][0]["waits"]) {
     wait["shares"] = {{1, wait["seconds"], wait["direct"]}};
   }
   EXPECT_SAYS(wrong_waits(direct), "which is not named");
+  Json by_direct = good;
+  for (Json& wait : by_direct["views"][0]["waits"]) {
+    for (Json& share : wait["shares"]) share[2] = wait["direct"];
+  }
+  EXPECT_SAYS(wrong_waits(by_direct), "updates by load ");
+  Json later = good;
+  later["views"][0]["waits"][3]["waited"] = later["views"][0]["waits"][2]["waited"];
+  EXPECT_SAYS(wrong_waits(later), "does not begin when its wait ends");
   Json longer = good;
   Json& share = longer["views"][0]["waits"][3]["shares"][0][1];
   share = share.get<double>() + 1e-6;
@@ -145,7 +190,7 @@ TEST(ReportPage, WrongCausesAreFound) {
 }
 
 TEST(ReportPage, TheTrafficIsThatOfThePlan) {
-  const Json data = plan_of_8b();
+  const Json& data = plan_of_8b();
   uint64_t loaded = 0, stored = 0, of_layers = 0;
   for (const Json& row : data["traffic"]) {
     loaded += row[3].get<uint64_t>();

@@ -1,9 +1,8 @@
 // Chunks and operations are named by their layers and parameters, and the bytes of a step are
 // divided over the layers.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/scheduler/plan_cases.h"
+#include "tests/scheduler/timed_plans.h"
 #include "tools/step_names.h"
 #include "tools/traffic_report.h"
 
@@ -16,7 +15,7 @@ TEST(StepNames, ALayerEndsWithTheFirstNumber) {
   EXPECT_EQ(layer_of("layers.0.weight"), "layers.0");
   EXPECT_EQ(layer_of("experts.2.blocks.5.weight"), "experts.2");
   EXPECT_EQ(layer_of("wte.weight"), "wte");
-  EXPECT_EQ(layer_of("conv2d.weight"), "conv2d");
+  EXPECT_EQ(layer_of("conv2d.in.weight"), "conv2d.in");
   EXPECT_EQ(layer_of("7"), "7");
   EXPECT_EQ(layer_of("scale"), "scale");
   EXPECT_EQ(layer_of(".weight"), ".weight");
@@ -70,8 +69,7 @@ TEST(StepNames, TheBytesOfTheLayersAreThoseOfThePlan) {
   uint64_t activations = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const test::Case c = test::make_any_case(seed);
-    const Plan plan =
-        test::plan_case(c, test::smallest_blocks(c) + seed % 4, seed % 2, seed % 3 == 0).plan;
+    const Plan plan = test::plan_of_any_case(c, seed);
     const Traffic traffic = traffic_of(plan, c.layout);
     MovedBytes sum, by_class[kNumTrafficClasses];
     for (const auto& layer : StepNames(plan, c.trace, c.layout).traffic_by_layer()) {
@@ -96,14 +94,62 @@ TEST(StepNames, OperationsNameTheirLayers) {
   bool loads = false, updates = false, calls = false;
   for (OpIndex i{0}; i < plan.ops.size(); ++i) {
     const std::string name = names.op_name(i);
-    const std::string layer = layer_of(c.layout.parameter(1).name);
-    loads |= name == fmt::format("load weights 1 ({})", layer);
-    updates |= name == fmt::format("update 1 ({})", layer);
-    calls |= name.ends_with(fmt::format("forward ({})", layer));
+    loads |= name == "load weights 1 (p.1)";
+    updates |= name == "update 1 (p.1)";
+    calls |= name.ends_with("forward (p.1)");
   }
   EXPECT_TRUE(loads);
   EXPECT_TRUE(updates);
   EXPECT_TRUE(calls);
+}
+
+TEST(StepNames, ACallWithoutParametersIsInTheLayerOfTheCallBefore) {
+  test::Case c = test::make_case_from_text("r0 r1 r2 r3", 4, 65536, 4);
+  const Plan plan = make_plan(c.trace, c.layout, {.num_blocks = 8, .update = false});
+  c.trace.calls[1].num_uses = 2;  // the first one counts
+  c.trace.calls[2].num_uses = 0;
+  const StepNames names(plan, c.trace, c.layout);
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    if (op.kind != OpKind::Call || op.call == 0u || op.call == 3u) continue;
+    EXPECT_EQ(names.layer_of_op(i), "p.1") << op.call;
+  }
+}
+
+/// The layer of the call whose activations are stored, and of the first one that needs them again.
+TEST(StepNames, MovesOfActivationsAreInTheLayerOfTheirCall) {
+  const test::Case c = test::make_case_from_text("r0 r1 r2", 3, 65536, 3);
+  const ChunkId activations{Space::Activations, 7};
+  Op store = test::kStore, load = test::kLoad, speculate = test::kUpdate;
+  store.chunk = load.chunk = activations;
+  speculate.kind = OpKind::Speculate;
+  const auto call = [](uint32_t i) { return Op{.kind = OpKind::Call, .call = CallIndex(i)}; };
+  const test::WrittenPlan w{{call(0), {0, 1}},      {store, {1, 2}, {0}},   {load, {2, 3}, {1}},
+                            {call(1), {3, 4}, {2}}, {call(2), {4, 5}, {2}}, {store, {5, 6}},
+                            {speculate, {5, 6}}};
+  const StepNames names(w.plan, c.trace, c.layout);
+  EXPECT_EQ(names.op_name(OpIndex(1)), "store activations 7 (p.0)");
+  EXPECT_EQ(names.op_name(OpIndex(2)), "load activations 7 (p.1)");
+  EXPECT_EQ(names.op_name(OpIndex(5)), "store activations 7");  // no call is known
+  EXPECT_EQ(names.op_name(OpIndex(6)), "speculative update 0 (p.0)");
+
+  const std::vector<StepNames::LayerTraffic> rows = names.traffic_by_layer();
+  ASSERT_EQ(rows.size(), 4u);
+  const uint64_t chunk = c.layout.chunk_bytes();
+  const std::pair<std::string, uint64_t> expected[] = {
+      {"p.0", chunk}, {"p.1", chunk}, {"p.2", 0}, {"other", chunk}};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].layer, expected[i].first);
+    EXPECT_EQ(rows[i].total().bytes(), expected[i].second) << rows[i].layer;
+  }
+}
+
+TEST(StepNames, WithoutActivationsOfNoLayerThereIsNoOtherLayer) {
+  const test::Case c = test::make_case_from_text("r0 r1", 2, 65536, 2);
+  const Plan plan = make_plan(c.trace, c.layout, {.num_blocks = 8, .update = false});
+  const auto rows = StepNames(plan, c.trace, c.layout).traffic_by_layer();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows.back().layer, "p.1");
 }
 
 TEST(TrafficReport, ItsTableHasEachReasonAndTheTotal) {
