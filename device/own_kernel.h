@@ -9,16 +9,16 @@
 //     void run(ebb::GpuStream stream) const; // launches a CUDA kernel that computes y
 //   };
 //
-// Its fields are its arguments: views and numbers, at most OwnKernel::kMostBytes. One of the two
+// Its fields are its arguments: views and numbers of at most OwnKernel::kMostBytes. One of the two
 // run() may be missing; Ebb then refuses devices of that kind when it makes the plan.
 //
 // check() also returns the cost: the work for which a plan must find time, and a name, which has
-// static storage. Both run() get memory that is valid until the kernel has run, and must depend on
-// values and shapes alone, not on addresses and not on the number of threads. On the host run() is
-// called by the thread of the stream, one kernel after the other; system/parallel_loop.h divides
-// its work. On a GPU it is called by the submitting thread, with the GPU current: it launches on
-// the stream, returns at once, neither waits nor allocates, and throws DeviceError if CUDA refuses
-// the launch.
+// static storage. The memory of the arguments is valid until the kernel has run. The results must
+// depend on values and shapes alone, not on addresses and not on the number of threads. On the host
+// run() is called by the thread of the stream, one kernel after the other; system/parallel_loop.h
+// divides its work. On a GPU it is called by the submitting thread, with the GPU current: it
+// launches on the stream, returns at once, neither waits nor allocates, and throws DeviceError if
+// CUDA refuses the launch.
 #pragma once
 
 #include <concepts>
