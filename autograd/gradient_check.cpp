@@ -122,7 +122,7 @@ class Run {
     return loss;
   }
 
-  /// One element, or all of them if `first` is 0 and there are as many values.
+  /// Replaces elements [first, first + values.size()) of a weight.
   void write_weight(ParameterId id, int64_t first, std::span<const float> values) {
     Tensor part = hooks_.weight_of(id);
     part.data += static_cast<size_t>(first) * sizeof(float);

@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kMostTapes = 4096;
 
 // The parts of a model in messages. Layers have their numbers.
-constexpr std::string_view kBegin = "begin()", kLayer = "layer()", kEnd = "end()";
+constexpr std::string_view kBegin = "begin()", kEnd = "end()";
 
 }  // namespace
 
@@ -63,7 +63,8 @@ void MicroBatches::run_forward(const Model& model, Together together,
   for_each(kBegin, together, on_micro_batch,
            [&](Running& m, Tape& tape) { m.x = model.begin(tape, m.inputs); });
   for (uint32_t i = 0; i < model.num_layers(); ++i) {
-    for_each(kLayer, together, on_micro_batch, [&](Running& m, Tape& tape) {
+    // Before the first layer, next_layer() runs the stages that begin() left.
+    for_each(kBegin, together, on_micro_batch, [&](Running& m, Tape& tape) {
       tape.begin_part();
       // The tape may keep this function until the layer is recomputed.
       const auto layer = [&model, inputs = m.inputs, i](Tape& t, Variable x) {

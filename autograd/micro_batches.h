@@ -68,7 +68,7 @@ class MicroBatches {
   static void begin(const MicroBatchesOptions& run, uint32_t first, Together together);
   static void run_forward(const Model& model, Together together, OnMicroBatch& on_micro_batch);
   static void run_backward(Together together, OnMicroBatch& on_micro_batch);
-  /// `name` is that of a part outside of the layers.
+  /// `name`: where work outside of layers comes from, for messages.
   template <class Part>
   static void for_each(std::string_view name, Together together, OnMicroBatch& on_micro_batch,
                        const Part& part);

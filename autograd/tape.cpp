@@ -199,7 +199,7 @@ void Tape::run_in_stages(uint32_t count, const StageFunction& body) {
   run_stages();
   stages_ = {.body = body, .count = count};
   run_stage();
-  if (in_layer_ || phase_ == Phase::Backward) run_stages();
+  if (layer_at_work_ >= 0 || phase_ == Phase::Backward) run_stages();
 }
 
 void Tape::run_stages() {
@@ -258,13 +258,11 @@ Variable Tape::layer(const LayerFunction& body, Variable input) {
 void Tape::next_layer(const LayerFunction& body, Variable& x) { x = layer(body, x, true); }
 
 Variable Tape::layer(const LayerFunction& body, Variable input, bool ends_input) {
-  if (in_layer_ || phase_ == Phase::Backward) return run_as_layer(body, input);
+  if (layer_at_work_ >= 0 || phase_ == Phase::Backward) return run_as_layer(body, input);
   run_stages();  // before the layer, whose values and uses are counted from here
-  in_layer_ = true;
   layer_at_work_ = static_cast<int32_t>(num_layers_++);
   const int32_t first = static_cast<int32_t>(values_.size());
   const Variable result = run_as_layer(body, input);
-  in_layer_ = false;
   layer_at_work_ = -1;
   if (options_.mark_idle && recording_) mark_layer_idle(input, result, first);
   if (ends_input && !options_.training && input.has_gradient()) release(input);
@@ -427,7 +425,6 @@ void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Writ
   uses_of_parameter_.assign(uses_of_parameter_.size(), 0);
   use_log_.clear();
   replaying_uses_ = false;
-  in_layer_ = false;
   parts_.assign(1, 0);
   stages_ = {};
   shared_.clear();

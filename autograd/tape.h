@@ -234,7 +234,6 @@ class Tape {
   Arena& arena_;
   TapeOptions options_;
   bool recording_ = false;
-  bool in_layer_ = false;
   uint32_t num_layers_ = 0;
   int32_t layer_at_work_ = -1;
   std::vector<size_t> parts_;  // where each begins in records_

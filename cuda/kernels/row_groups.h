@@ -51,13 +51,18 @@ __device__ __forceinline__ Group<T, kCount> load_columns(const RowGroups& row, c
                                       : load_group<false, kCount>(x, i, row.columns);
 }
 
-/// Rounds each value once.
-template <int kCount, class T>
-__device__ __forceinline__ void store_columns(const RowGroups& row, T* to, int64_t i,
-                                              const float (&values)[kCount]) {
-  Group<T, kCount> group;
+/// Columns [i, i + kCount) of the row at `to` = or += value(0), value(1), ... Rounds each result
+/// once.
+template <int kCount, class T, class Value>
+__device__ __forceinline__ void write_columns(const RowGroups& row, T* to, int64_t i, Write write,
+                                              const Value& value) {
+  Group<T, kCount> group = {};
+  if (write == Write::Add) group = load_columns<kCount>(row, to, i);
 #pragma unroll
-  for (int j = 0; j < kCount; ++j) group.of[j] = T(values[j]);
+  for (int j = 0; j < kCount; ++j) {
+    const float term = value(j);
+    group.of[j] = T(write == Write::Add ? to_float(group.of[j]) + term : term);
+  }
   if (kCount > 1 && row.is_aligned) {
     store_group<true>(to, i, row.columns, group);
   } else {
@@ -65,11 +70,22 @@ __device__ __forceinline__ void store_columns(const RowGroups& row, T* to, int64
   }
 }
 
-/// Calls f with the number of warps of a block as a std::integral_constant.
+/// Calls f(zero, warps) with a zero of the element type of the rows of x, and the number of warps
+/// of a block as a std::integral_constant.
 template <class F>
-void with_row_warps(int64_t num_columns, const F& f) {
-  if (num_columns <= kColumnsOfAWarp) return f(std::integral_constant<int, 1>{});
-  f(std::integral_constant<int, kWarpsOfARow>{});
+void with_row_type(const Tensor& x, const F& f) {
+  with_float_type(x.dtype, [&](auto zero) {
+    if (x.columns() <= kColumnsOfAWarp) return f(zero, std::integral_constant<int, 1>{});
+    f(zero, std::integral_constant<int, kWarpsOfARow>{});
+  });
+}
+
+/// Launches a block for each row, with shared memory for one float of each warp.
+template <int kWarps, class... P, class... A>
+void launch_rows(const char* name, cudaStream_t stream, int64_t num_rows, void (*kernel)(P...),
+                 const A&... arguments) {
+  launch(name, stream, blocks_for(num_rows, 1), kWarps * kWarp, kWarps * sizeof(float), kernel,
+         arguments...);
 }
 
 }  // namespace ebb::cuda

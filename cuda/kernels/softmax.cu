@@ -27,10 +27,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) softmax_rows(T* y, const T* x, 
   const float factor = 1.0f / sum_of_block<kWarps>(sum, scratch);
   for_each_group<T>(row, [&](int64_t i, auto count) {
     const auto group = load_columns<count()>(row, from, i);
-    float values[count()];
-#pragma unroll
-    for (int j = 0; j < count(); ++j) values[j] = expf(to_float(group.of[j]) - top) * factor;
-    store_columns(row, to, i, values);
+    write_columns<count()>(row, to, i, Write::Store,
+                           [&](int j) { return expf(to_float(group.of[j]) - top) * factor; });
   });
 }
 
@@ -54,15 +52,9 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   for_each_group<T>(row, [&](int64_t i, auto count) {
     const auto values = load_columns<count()>(row, result, i);
     const auto gradients = load_columns<count()>(row, gradient, i);
-    Group<T, count()> before = {};
-    if (write == Write::Add) before = load_columns<count()>(row, to, i);
-    float results[count()];
-#pragma unroll
-    for (int j = 0; j < count(); ++j) {
-      const float value = to_float(values.of[j]) * (to_float(gradients.of[j]) - mean);
-      results[j] = write == Write::Add ? to_float(before.of[j]) + value : value;
-    }
-    store_columns(row, to, i, results);
+    write_columns<count()>(row, to, i, write, [&](int j) {
+      return to_float(values.of[j]) * (to_float(gradients.of[j]) - mean);
+    });
   });
 }
 
@@ -74,24 +66,19 @@ namespace ebb {
 using namespace cuda;
 
 void SoftmaxForward::run(const GpuLaunch& gpu) const {
-  with_float_type(x.dtype, [&](auto zero) {
-    with_row_warps(x.columns(), [&](auto warps) {
-      using T = decltype(zero);
-      launch("softmax_forward", gpu.stream, blocks_for(x.rows(), 1), warps() * kWarp,
-             warps() * sizeof(float), softmax_rows<warps(), T>, y.as<T>(), x.as<T>(),
-             row_groups(x, y));
-    });
+  with_row_type(x, [&](auto zero, auto warps) {
+    using T = decltype(zero);
+    launch_rows<warps()>("softmax_forward", gpu.stream, x.rows(), softmax_rows<warps(), T>,
+                         y.as<T>(), x.as<T>(), row_groups(x, y));
   });
 }
 
 void SoftmaxBackward::run(const GpuLaunch& gpu) const {
-  with_float_type(y.dtype, [&](auto zero) {
-    with_row_warps(y.columns(), [&](auto warps) {
-      using T = decltype(zero);
-      launch("softmax_backward", gpu.stream, blocks_for(y.rows(), 1), warps() * kWarp,
-             warps() * sizeof(float), differentiate_softmax_rows<warps(), T>, dx.as<T>(),
-             dy.as<T>(), y.as<T>(), row_groups(y, dx, dy), write);
-    });
+  with_row_type(y, [&](auto zero, auto warps) {
+    using T = decltype(zero);
+    launch_rows<warps()>("softmax_backward", gpu.stream, y.rows(),
+                         differentiate_softmax_rows<warps(), T>, dx.as<T>(), dy.as<T>(), y.as<T>(),
+                         row_groups(y, dx, dy), write);
   });
 }
 

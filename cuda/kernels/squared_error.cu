@@ -31,15 +31,9 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   for_each_group<T>(row, [&](int64_t i, auto count) {
     const auto group = load_columns<count()>(row, values, i);
     const auto target = load_columns<count()>(row, wanted, i);
-    Group<T, count()> before = {};
-    if (write == Write::Add) before = load_columns<count()>(row, to, i);
-    float results[count()];
-#pragma unroll
-    for (int j = 0; j < count(); ++j) {
-      const float value = (to_float(group.of[j]) - to_float(target.of[j])) * factor;
-      results[j] = write == Write::Add ? to_float(before.of[j]) + value : value;
-    }
-    store_columns(row, to, i, results);
+    write_columns<count()>(row, to, i, write, [&](int j) {
+      return (to_float(group.of[j]) - to_float(target.of[j])) * factor;
+    });
   });
 }
 
@@ -52,16 +46,14 @@ using namespace cuda;
 
 void MeanSquaredError::run(const GpuLaunch& gpu) const {
   const RowGroups row = dx ? row_groups(x, targets, dx) : row_groups(x, targets);
-  with_float_type(x.dtype, [&](auto x_zero) {
+  with_row_type(x, [&](auto x_zero, auto warps) {
     with_float_type(targets.dtype, [&](auto target_zero) {
-      with_row_warps(x.columns(), [&](auto warps) {
-        using T = decltype(x_zero);
-        using Target = decltype(target_zero);
-        launch("mean_squared_error", gpu.stream, blocks_for(x.rows(), 1), warps() * kWarp,
-               warps() * sizeof(float), squared_error_rows<warps(), T, Target>, losses.as<float>(),
-               dx ? dx.as<T>() : nullptr, x.as<T>(), targets.as<Target>(), row, write,
-               gradient_scale);
-      });
+      using T = decltype(x_zero);
+      using Target = decltype(target_zero);
+      launch_rows<warps()>("mean_squared_error", gpu.stream, x.rows(),
+                           squared_error_rows<warps(), T, Target>, losses.as<float>(),
+                           dx ? dx.as<T>() : nullptr, x.as<T>(), targets.as<Target>(), row, write,
+                           gradient_scale);
     });
   });
 }

@@ -29,7 +29,7 @@ Cost EmbeddingBackward::check() const {
                     dy);
   EBB_CHECK_TENSORS(is_vector(indices, DType::I32, n), "embedding_backward: indices (N) int32",
                     indices, dy);
-  EBB_CHECK_TENSORS(n <= INT32_MAX, "embedding_backward: more than 2^31 rows", dy);
+  EBB_CHECK_TENSORS(n <= INT32_MAX, "embedding_backward: dy of fewer than 2^31 rows", dy);
   const auto rows_written =
       static_cast<double>(write == Write::Store ? dtable.rows() : std::min(n, dtable.rows()));
   return {.flops = count(dy),

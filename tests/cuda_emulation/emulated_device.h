@@ -32,7 +32,7 @@ struct Settings {
   bool is_profiled = false;               ///< a profiler runs
   bool has_epilogues = true;              ///< cuBLASLt has epilogues
   std::string attention_library = {};     ///< its name; empty: no library
-  bool library_has_kernels = true;        ///< the library computes every attention
+  bool attention_has_kernels = true;      ///< the library computes every attention
   cudaError_t code_status = cudaSuccess;  ///< status of the search for code for this GPU
   /// Called at every call that can fail, from any thread. If it returns true, the call fails and
   /// does nothing. Calls that only free something never fail.

@@ -152,10 +152,10 @@ class PlainHeads {
 class PlainAttention final : public AttentionLibrary {
  public:
   bool can_attend(const AttentionOperands&, size_t) override {
-    return emulation::settings().library_has_kernels;
+    return emulation::settings().attention_has_kernels;
   }
   bool can_differentiate(const AttentionOperands&, const AttentionPart&, size_t) override {
-    return emulation::settings().library_has_kernels;
+    return emulation::settings().attention_has_kernels;
   }
   void forward(cudaStream_t stream, const AttentionOperands& f,
                std::span<std::byte> workspace) override {

@@ -4,7 +4,6 @@
 
 #include "autograd/gradient_check.h"
 #include "autograd/primitives.h"
-#include "device/random.h"
 #include "examples/embed/swish.h"
 #include "examples/embed/swish_kernels.h"
 #include "tests/kernels/harness.h"
@@ -73,14 +72,9 @@ class SwishModel : public Model {
 
 TEST(OwnKernelOfTheExample, PassesTheGradientCheckOnAGpu) {
   const SwishModel model;
-  std::vector<float> values(80);
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<float>(2 * uniform(philox4x32(i, 0, 1)[0]) - 1);
-  }
-  const auto tensor = [&](size_t first) {
-    return Tensor{reinterpret_cast<std::byte*>(values.data() + first), DType::F32, {5, 8}};
-  };
-  const Tensor inputs[] = {tensor(0), tensor(40)};
+  const Array x = random_array(DType::F32, {5, 8}, 1),
+              targets = random_array(DType::F32, {5, 8}, 2);
+  const Tensor inputs[] = {x, targets};
   const GradientCheck check = check_gradients(
       model, inputs,
       {.elements_per_parameter = 8, .device = {.profile = {.kind = DeviceKind::Cuda}}});

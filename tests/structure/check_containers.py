@@ -7,6 +7,7 @@ The names of Debian's packages are checked where this machine has apt-cache and 
 
 import argparse
 import functools
+import json
 import pathlib
 import re
 import subprocess
@@ -55,7 +56,7 @@ def wrong_in_dockerfile(root, name):
 def wrong_in_devcontainer(root, file):
     where = file.relative_to(root)
     try:
-        build = containers.without_comments(file.read_text(encoding="utf-8"))["build"]
+        build = json.loads(file.read_text(encoding="utf-8"))["build"]
         stages = containers.stages_of((file.parent / build["dockerfile"]).read_text(encoding="utf-8"))
         if build["target"] not in [stage.name for stage in stages]:
             yield f"{where}: {build['dockerfile']} has no stage {build['target']}"

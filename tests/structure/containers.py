@@ -2,7 +2,6 @@
 error, so that a test cannot overlook an instruction. Also the sources of COPY and the packages that a command installs."""
 
 import dataclasses
-import json
 import re
 import shlex
 
@@ -33,9 +32,8 @@ class Mount:
 
 def instructions_of(text):
     """The instructions of a Dockerfile, with continued lines joined."""
-    number, pending, first = 0, "", 0
-    for raw in text.splitlines():
-        number += 1
+    pending, first = "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
@@ -101,8 +99,3 @@ def packages_of(command):
         if words[:2] == ["apt-get", "install"]:
             names += [word for word in words[2:] if not word.startswith("-") and "/" not in word]
     return names
-
-
-def without_comments(text):
-    """JSON in which whole lines may be comments, as in devcontainer.json."""
-    return json.loads("\n".join(line for line in text.splitlines() if not line.strip().startswith("//")))

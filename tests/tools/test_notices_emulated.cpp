@@ -17,7 +17,7 @@ class KernelNotices : public testing::Test {
  protected:
   KernelNotices() {
     emulation::settings().attention_library = "plain loops";
-    emulation::settings().library_has_kernels = false;
+    emulation::settings().attention_has_kernels = false;
   }
   ~KernelNotices() override { emulation::settings() = {}; }
 

@@ -123,9 +123,7 @@ void activate_backward(const ActivationBackward& f, int64_t begin, int64_t end) 
   T* dx = f.dx.as<T>();
   for (int64_t i = begin; i < end; i += kWide) {
     const Wide v = load_up_to(x + i, end - i), d = load_up_to(dy + i, end - i);
-    Wide r = activation_gradient(v, d, f.activation);
-    if (f.write == Write::Add) r = load_up_to(dx + i, end - i) + r;
-    store_up_to(dx + i, r, end - i);
+    write_up_to(dx + i, activation_gradient(v, d, f.activation), end - i, f.write);
   }
 }
 
@@ -169,9 +167,8 @@ void multiply_range(const Multiply& f, int64_t begin, int64_t end) {
   const T *a = f.a.as<T>(), *b = f.b.as<T>();
   T* y = f.y.as<T>();
   for (int64_t i = begin; i < end; i += kWide) {
-    Wide r = load_up_to(a + i, end - i) * load_up_to(b + i, end - i);
-    if (f.write == Write::Add) r = load_up_to(y + i, end - i) + r;
-    store_up_to(y + i, r, end - i);
+    const Wide r = load_up_to(a + i, end - i) * load_up_to(b + i, end - i);
+    write_up_to(y + i, r, end - i, f.write);
   }
 }
 
@@ -192,11 +189,8 @@ void copy_columns_of_row(const CopyColumns& f, int64_t row) {
 }
 
 void run_copy_columns(const CopyColumns& f, ThreadTeam& team) {
-  const int64_t rows_a_task = std::max<int64_t>(1, kElementsATask / (f.num_columns + 1));
-  with_float_type(f.to.dtype, [&](auto zero) {
-    for_each_row(team, f.to.rows(), rows_a_task,
-                 [&](int64_t row) { copy_columns_of_row<decltype(zero)>(f, row); });
-  });
+  for_each_float_row(team, f.to, rows_of_elements(kElementsATask, f.num_columns),
+                     [&](auto zero, int64_t row) { copy_columns_of_row<decltype(zero)>(f, row); });
 }
 
 }  // namespace

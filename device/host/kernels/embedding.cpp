@@ -34,9 +34,8 @@ void look_up_row(const EmbeddingForward& f, int64_t row) {
 }
 
 void look_up(const EmbeddingForward& f, ThreadTeam& team) {
-  with_float_type(f.y.dtype, [&](auto zero) {
-    for_each_row(team, f.y.rows(), 32, [&](int64_t row) { look_up_row<decltype(zero)>(f, row); });
-  });
+  for_each_float_row(team, f.y, 32,
+                     [&](auto zero, int64_t row) { look_up_row<decltype(zero)>(f, row); });
 }
 
 /// Writes zeros past the caches: most rows of a vocabulary get no gradient, so the rows are neither
@@ -58,8 +57,7 @@ void sum_rows(const EmbeddingBackward& f, int64_t table_row, const int32_t* rows
   for (int64_t i = 0; i < n; i += kWide) {
     Wide sum = broadcast(0.0f);
     for (int64_t r = 0; r < count; ++r) sum = sum + load_up_to(dy + rows[r] * n + i, n - i);
-    if (f.write == Write::Add) sum = load_up_to(to + i, n - i) + sum;
-    store_up_to(to + i, sum, n - i);
+    write_up_to(to + i, sum, n - i, f.write);
   }
 }
 

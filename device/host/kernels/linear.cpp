@@ -36,9 +36,8 @@ void sum_columns(ThreadTeam& team, const Tensor& to, const Tensor& x, Write writ
   with_float_type(x.dtype, [&](auto zero) {
     const auto* data = reinterpret_cast<const decltype(zero)*>(x.data);
     for_each_range(team, num_columns, kWide, [&](int64_t begin, int64_t end) HWY_ATTR {
-      Wide value = sum_of_column(data + begin, num_rows, num_columns, end - begin);
-      if (write == Write::Add) value = load_up_to(sums + begin, end - begin) + value;
-      store_up_to(sums + begin, value, end - begin);
+      const Wide value = sum_of_column(data + begin, num_rows, num_columns, end - begin);
+      write_up_to(sums + begin, value, end - begin, write);
     });
   });
 }

@@ -71,10 +71,8 @@ void cross_entropy_row(const CrossEntropy& f, int64_t row) {
 }
 
 void run_cross_entropy(const CrossEntropy& f, ThreadTeam& team) {
-  with_float_type(f.logits.dtype, [&](auto zero) {
-    for_each_row(team, f.logits.rows(), 4,
-                 [&](int64_t row) { cross_entropy_row<decltype(zero)>(f, row); });
-  });
+  for_each_float_row(team, f.logits, 4,
+                     [&](auto zero, int64_t row) { cross_entropy_row<decltype(zero)>(f, row); });
 }
 
 /// Adds a slice to the statistics of a row.
@@ -123,17 +121,13 @@ void write_slice_gradient(const CrossEntropyGradient& f, int64_t row) {
 }
 
 void run_statistics(const CrossEntropyStatistics& f, ThreadTeam& team) {
-  with_float_type(f.logits.dtype, [&](auto zero) {
-    for_each_row(team, f.logits.rows(), 4,
-                 [&](int64_t row) { add_statistics<decltype(zero)>(f, row); });
-  });
+  for_each_float_row(team, f.logits, 4,
+                     [&](auto zero, int64_t row) { add_statistics<decltype(zero)>(f, row); });
 }
 
 void run_slice_gradient(const CrossEntropyGradient& f, ThreadTeam& team) {
-  with_float_type(f.logits.dtype, [&](auto zero) {
-    for_each_row(team, f.logits.rows(), 4,
-                 [&](int64_t row) { write_slice_gradient<decltype(zero)>(f, row); });
-  });
+  for_each_float_row(team, f.logits, 4,
+                     [&](auto zero, int64_t row) { write_slice_gradient<decltype(zero)>(f, row); });
 }
 
 }  // namespace

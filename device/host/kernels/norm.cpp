@@ -61,9 +61,8 @@ void normalize_row(const LayerNormForward& f, int64_t row) {
 }
 
 void layer_norm(const LayerNormForward& f, ThreadTeam& team) {
-  with_float_type(f.x.dtype, [&](auto zero) {
-    for_each_row(team, f.x.rows(), 16, [&](int64_t row) { normalize_row<decltype(zero)>(f, row); });
-  });
+  for_each_float_row(team, f.x, 16,
+                     [&](auto zero, int64_t row) { normalize_row<decltype(zero)>(f, row); });
 }
 
 /// The sums over a row of g and of g xhat.
@@ -94,11 +93,10 @@ void backward_row(const LayerNormBackward& f, int64_t row, float* dw, float* db)
     const Wide d = load_up_to(dy + i, n - i);
     const Wide normal = (load_up_to(x + i, n - i) - mean) * rstd;
     const Wide g = d * load_up_to(w + i, n - i);
-    Wide value = (g - mean_g - normal * mean_gx) * rstd;
+    const Wide value = (g - mean_g - normal * mean_gx) * rstd;
     store(dw + i, fma(d, normal, load(dw + i)));
     store(db + i, d + load(db + i));
-    if (f.dx_write == Write::Add) value = load_up_to(dx + i, n - i) + value;
-    store_up_to(dx + i, value, n - i);
+    write_up_to(dx + i, value, n - i, f.dx_write);
   }
 }
 
@@ -109,9 +107,7 @@ void finish_parameter(const RowBlocks& blocks, const float* partials, float* to,
   for (int64_t block = 0; block < blocks.count(); ++block) {
     sum = sum + load(partials + block * 2 * blocks.padded_columns() + i);
   }
-  const int64_t left = blocks.num_columns - i;
-  if (write == Write::Add) sum = load_up_to(to + i, left) + sum;
-  store_up_to(to + i, sum, left);
+  write_up_to(to + i, sum, blocks.num_columns - i, write);
 }
 
 void layer_norm_gradient(const LayerNormBackward& f, ThreadTeam& team, const Workspace& workspace) {

@@ -110,10 +110,9 @@ void backward_head(const RmsBackward& f, int64_t row, int64_t head, float* dw) {
   const Wide mean = broadcast(reduce_add(sum) / static_cast<float>(n));
   for (int64_t i = 0; i < n; i += kWide) {
     const Wide d = load_up_to(dy + i, n - i), normal = load_up_to(x + i, n - i) * rstd;
-    Wide value = (d * load_up_to(w + i, n - i) - normal * mean) * rstd;
+    const Wide value = (d * load_up_to(w + i, n - i) - normal * mean) * rstd;
     store(dw + i, fma(d, normal, load(dw + i)));
-    if (f.dx_write == Write::Add) value = load_up_to(dx + i, n - i) + value;
-    store_up_to(dx + i, value, n - i);
+    write_up_to(dx + i, value, n - i, f.dx_write);
   }
 }
 
@@ -123,9 +122,7 @@ void finish_weight(const RmsBackward& f, const float* partials, float* to, int64
   for (int64_t block = 0; block < f.num_blocks(); ++block) {
     sum = sum + load(partials + block * f.block_floats() + i);
   }
-  const int64_t left = f.width - i;
-  if (f.parameter_write == Write::Add) sum = load_up_to(to + i, left) + sum;
-  store_up_to(to + i, sum, left);
+  write_up_to(to + i, sum, f.width - i, f.parameter_write);
 }
 
 void rms_norm_gradient(const RmsBackward& f, ThreadTeam& team, const Workspace& workspace) {

@@ -34,9 +34,8 @@ void turn_row(const ApplyRotary& f, int64_t row) {
 }
 
 void turn(const ApplyRotary& f, ThreadTeam& team) {
-  with_float_type(f.x.dtype, [&](auto zero) {
-    for_each_row(team, f.x.rows(), 16, [&](int64_t row) { turn_row<decltype(zero)>(f, row); });
-  });
+  for_each_float_row(team, f.x, 16,
+                     [&](auto zero, int64_t row) { turn_row<decltype(zero)>(f, row); });
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 
 #include "device/dtype.h"
 #include "device/f16-inl.h"
+#include "device/kernel_arguments.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
@@ -151,6 +152,12 @@ EBB_WIDE_BINARY(operator/, Div)
 EBB_WIDE_BINARY(max, Max)
 EBB_WIDE_BINARY(min, Min)
 #undef EBB_WIDE_BINARY
+
+/// Stores or adds the first n of sixteen elements.
+template <class T>
+HWY_INLINE void write_up_to(T* p, const Wide& v, int64_t n, Write write) {
+  store_up_to(p, write == Write::Add ? load_up_to(p, n) + v : v, n);
+}
 
 /// a * b + c, rounded once if the instruction set has fused multiply-add.
 HWY_INLINE Wide fma(const Wide& a, const Wide& b, const Wide& c) {

@@ -14,7 +14,7 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-int64_t rows_a_task(int64_t width) { return std::max<int64_t>(1, 4096 / (width + 1)); }
+constexpr int64_t kElementsATask = 4096;
 
 template <class T>
 void softmax_row(const SoftmaxForward& f, int64_t row) {
@@ -29,30 +29,24 @@ void softmax_row_backward(const SoftmaxBackward& f, int64_t row) {
   const int64_t n = f.y.columns();
   const T *y = row_of<T>(f.y, row), *dy = row_of<T>(f.dy, row);
   T* dx = row_of<T>(f.dx, row);
-  const Wide sum = sum_over(n, broadcast(0.0f), [&](int64_t i, const Wide& s) {
+  const Wide sum = sum_over(n, broadcast(0.0f), [&](int64_t i, const Wide& s) HWY_ATTR {
     return fma(load_up_to(dy + i, n - i), load_up_to(y + i, n - i), s);
   });
   const Wide mean = broadcast(reduce_add(sum));  // of dy, weighted by y
   for (int64_t i = 0; i < n; i += kWide) {
-    const int64_t left = n - i;
-    Wide r = load_up_to(y + i, left) * (load_up_to(dy + i, left) - mean);
-    if (f.write == Write::Add) r = load_up_to(dx + i, left) + r;
-    store_up_to(dx + i, r, left);
+    const Wide r = load_up_to(y + i, n - i) * (load_up_to(dy + i, n - i) - mean);
+    write_up_to(dx + i, r, n - i, f.write);
   }
 }
 
 void run_forward(const SoftmaxForward& f, ThreadTeam& team) {
-  with_float_type(f.x.dtype, [&](auto zero) {
-    for_each_row(team, f.x.rows(), rows_a_task(f.x.columns()),
-                 [&](int64_t row) { softmax_row<decltype(zero)>(f, row); });
-  });
+  for_each_float_row(team, f.x, rows_of_elements(kElementsATask, f.x.columns()),
+                     [&](auto zero, int64_t row) { softmax_row<decltype(zero)>(f, row); });
 }
 
 void run_backward(const SoftmaxBackward& f, ThreadTeam& team) {
-  with_float_type(f.y.dtype, [&](auto zero) {
-    for_each_row(team, f.y.rows(), rows_a_task(f.y.columns()),
-                 [&](int64_t row) { softmax_row_backward<decltype(zero)>(f, row); });
-  });
+  for_each_float_row(team, f.y, rows_of_elements(kElementsATask, f.y.columns()),
+                     [&](auto zero, int64_t row) { softmax_row_backward<decltype(zero)>(f, row); });
 }
 
 }  // namespace

@@ -19,10 +19,10 @@ void squared_error_row(const MeanSquaredError& f, int64_t row) {
   const int64_t n = f.x.columns();
   const T* x = row_of<T>(f.x, row);
   const Target* targets = row_of<Target>(f.targets, row);
-  const auto difference = [&](int64_t i) {
+  const auto difference = [&](int64_t i) HWY_ATTR {
     return load_up_to(x + i, n - i) - load_up_to(targets + i, n - i);
   };
-  const Wide sum = sum_over(n, broadcast(0.0f), [&](int64_t i, const Wide& s) {
+  const Wide sum = sum_over(n, broadcast(0.0f), [&](int64_t i, const Wide& s) HWY_ATTR {
     const Wide d = difference(i);
     return fma(d, d, s);
   });
@@ -31,19 +31,15 @@ void squared_error_row(const MeanSquaredError& f, int64_t row) {
   T* dx = row_of<T>(f.dx, row);
   const Wide factor = broadcast(2.0f * f.gradient_scale / static_cast<float>(n));
   for (int64_t i = 0; i < n; i += kWide) {
-    Wide r = difference(i) * factor;
-    if (f.write == Write::Add) r = load_up_to(dx + i, n - i) + r;
-    store_up_to(dx + i, r, n - i);
+    write_up_to(dx + i, difference(i) * factor, n - i, f.write);
   }
 }
 
 void run_squared_error(const MeanSquaredError& f, ThreadTeam& team) {
-  const int64_t rows_a_task = std::max<int64_t>(1, 8192 / (f.x.columns() + 1));
-  with_float_type(f.x.dtype, [&](auto x_zero) {
-    with_float_type(f.targets.dtype, [&](auto target_zero) {
-      for_each_row(team, f.x.rows(), rows_a_task, [&](int64_t row) {
-        squared_error_row<decltype(x_zero), decltype(target_zero)>(f, row);
-      });
+  const int64_t rows_a_task = rows_of_elements(8192, f.x.columns());
+  with_float_type(f.targets.dtype, [&](auto target_zero) {
+    for_each_float_row(team, f.x, rows_a_task, [&](auto x_zero, int64_t row) {
+      squared_error_row<decltype(x_zero), decltype(target_zero)>(f, row);
     });
   });
 }

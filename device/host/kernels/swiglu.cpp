@@ -19,7 +19,7 @@ HWY_INLINE Wide negative_exponential(const Wide& x) {
   return exp(min(broadcast(0.0f) - x, broadcast(88.0f)));
 }
 
-int64_t rows_a_task(int64_t width) { return std::max<int64_t>(1, 8192 / width); }
+constexpr int64_t kElementsATask = 8192;
 
 template <class T>
 void gate_row(const SwigluForward& f, int64_t row) {
@@ -32,11 +32,6 @@ void gate_row(const SwigluForward& f, int64_t row) {
     const Wide silu = gate / (broadcast(1.0f) + negative_exponential(gate));
     store_up_to(y + i, silu * load_up_to(ups + i, left), left);
   }
-}
-
-template <class T>
-HWY_INLINE void write_up_to(T* to, const Wide& value, int64_t left, Write write) {
-  store_up_to(to, write == Write::Add ? load_up_to(to, left) + value : value, left);
 }
 
 /// For large gates the slope is 0 or 1. Its products stay finite, because s falls faster than the
@@ -59,17 +54,13 @@ void gate_row_backward(const SwigluBackward& f, int64_t row) {
 }
 
 void run_forward(const SwigluForward& f, ThreadTeam& team) {
-  with_float_type(f.x.dtype, [&](auto zero) {
-    for_each_row(team, f.y.rows(), rows_a_task(f.y.columns()),
-                 [&](int64_t row) { gate_row<decltype(zero)>(f, row); });
-  });
+  for_each_float_row(team, f.y, rows_of_elements(kElementsATask, f.y.columns()),
+                     [&](auto zero, int64_t row) { gate_row<decltype(zero)>(f, row); });
 }
 
 void run_backward(const SwigluBackward& f, ThreadTeam& team) {
-  with_float_type(f.x.dtype, [&](auto zero) {
-    for_each_row(team, f.dy.rows(), rows_a_task(f.dy.columns()),
-                 [&](int64_t row) { gate_row_backward<decltype(zero)>(f, row); });
-  });
+  for_each_float_row(team, f.dy, rows_of_elements(kElementsATask, f.dy.columns()),
+                     [&](auto zero, int64_t row) { gate_row_backward<decltype(zero)>(f, row); });
 }
 
 }  // namespace

@@ -35,6 +35,20 @@ T* row_of(const Tensor& tensor, int64_t row) {
   return tensor.as<T>() + row * tensor.columns();
 }
 
+/// Calls body(zero, row) for each row of a tensor, where `zero` has its element type. `grain`: as
+/// for for_each_row(). REQUIRES: is_float(tensor.dtype).
+template <class Body>
+void for_each_float_row(ThreadTeam& team, const Tensor& tensor, int64_t grain, const Body& body) {
+  with_float_type(tensor.dtype, [&](auto zero) {
+    for_each_row(team, tensor.rows(), grain, [&](int64_t row) { body(zero, row); });
+  });
+}
+
+/// The number of rows that have about `num_elements` elements.
+constexpr int64_t rows_of_elements(int64_t num_elements, int64_t num_columns) {
+  return std::max<int64_t>(1, num_elements / std::max<int64_t>(1, num_columns));
+}
+
 /// Allocates parts of the workspace one after the other, each aligned to a cache line.
 class Scratch {
  public:
