@@ -34,8 +34,8 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   sizes.gradient_buffer = layout.chunk_elements() * size_of(layout.gradient_type());
   // One buffer for each chunk in host memory takes only the used elements: the last chunk is rarely
   // full.
-  const auto on_device = static_cast<uint32_t>(
-      std::ranges::count_if(options.chunks, &ChunkRecord::is_on_device));
+  const auto on_device =
+      static_cast<uint32_t>(std::ranges::count_if(options.chunks, &ChunkRecord::is_on_device));
   const bool all = options.gradient_buffers == layout.num_chunks() - on_device;
   sizes.gradients = all ? elements_at_home(layout, options) * size_of(layout.gradient_type())
                         : options.gradient_buffers * sizes.gradient_buffer;

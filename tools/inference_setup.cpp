@@ -62,8 +62,7 @@ std::string inference_header(const TrainOptions& options, const ModelSource& sou
                              const LoadedInference& loaded) {
   const PreparedInference& p = loaded.prepared;
   const uint32_t num_chunks = p.layout->num_chunks();
-  const uint32_t resident_chunks =
-      p.forwards.back().plan.count(&ChunkRecord::begins_on_device);
+  const uint32_t resident_chunks = p.forwards.back().plan.count(&ChunkRecord::begins_on_device);
   const std::string header = fmt::format(
       "model   {}: {} parameters, {}; weights: {}\n"
       "device  {}; {} of {} used, {} in host memory; {} of {} chunks of weights stay on the "

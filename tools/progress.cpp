@@ -111,8 +111,7 @@ void RunProgress::step(const StepRecord& record) {
 
 void RunProgress::notice(std::string_view text) {
   const std::lock_guard lock(mutex_);
-  print(fmt::format("{}{}\n{}", live_ ? kClearLine : "", with_flags(printable(text)),
-                    live_line_));
+  print(fmt::format("{}{}\n{}", live_ ? kClearLine : "", with_flags(printable(text)), live_line_));
 }
 
 bool RunProgress::due(const StepRecord& record) {

@@ -39,7 +39,8 @@ Case make_case(const CaseOptions& options, uint64_t seed);
 Case make_any_case(uint64_t seed);
 /// A case from a list of calls: in "r0 w1", the first call reads parameter 0; the second one reads
 /// parameter 1 and writes its gradient. The first `num_forward` calls are the forward. The
-/// parameters are "p.0", "p.1" and so on, with `elements` elements. There are no activations. A call has 100 flops and 10 bytes.
+/// parameters are "p.0", "p.1" and so on, with `elements` elements. There are no activations. A
+/// call has 100 flops and 10 bytes.
 Case make_case_from_text(const char* calls, uint32_t num_parameters, uint64_t elements,
                          uint32_t num_forward);
 

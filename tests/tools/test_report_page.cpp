@@ -178,7 +178,7 @@ TEST(ReportPage, WrongCausesAreFound) {
   }
   EXPECT_SAYS(wrong_waits(by_direct), "updates by load ");
   Json later = good;
-  later["views"][0]["waits"][3]["waited"] = later["views"][0]["waits"][2]["waited"];
+  later["views"][0]["waits"][3]["waited"] = later["views"][0]["waits"].back()["waited"];
   EXPECT_SAYS(wrong_waits(later), "does not begin when its wait ends");
   Json longer = good;
   Json& share = longer["views"][0]["waits"][3]["shares"][0][1];

@@ -35,9 +35,7 @@ class EmulatedStep : public testing::TestWithParam<TrainingCase> {
   StepResult step(double learning_rate = kLearningRate) {
     return trainer_.step(data_.micro_batches(), learning_rate);
   }
-  std::vector<float> embedding() {
-    return trainer_.read_parameter(model_.parameters()[0].name);
-  }
+  std::vector<float> embedding() { return trainer_.read_parameter(model_.parameters()[0].name); }
   /// Returns how many master weights of the embedding (which decays) a step changes, or -1 if one
   /// is not finite.
   int64_t num_updated(double learning_rate) {

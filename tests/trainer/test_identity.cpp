@@ -171,7 +171,8 @@ TEST(Identity, WeightsOrStateStayBetweenSteps) {
       const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
       TrainingCase run{
           .clip = clip, .accumulation = 2, .memory = memory, .between = Between::State};
-      EXPECT_GE(prepare_case(model, run).plan.count(&ChunkRecord::is_on_device), 2u) << to_string(run);
+      EXPECT_GE(prepare_case(model, run).plan.count(&ChunkRecord::is_on_device), 2u)
+          << to_string(run);
       run.between = Between::Weights;
       const Plan plan = prepare_case(model, run).plan;
       EXPECT_EQ(plan.count(&ChunkRecord::is_on_device), 0u);
