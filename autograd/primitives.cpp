@@ -79,18 +79,8 @@ Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<Parame
 
 Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
                             std::optional<ParameterId> bias, Activation kind) {
-  begin_linear(tape, weight, bias, x.has_gradient());
-  const Shape shape = with_columns(x.value.shape, tape.weight(0).dim(0));
-  const Variable before = tape.output(shape, x.value.dtype);
-  const Variable after = tape.output(shape, x.value.dtype);
-  tape.end_call(
-      [x, before, after, kind, has_bias = bias.has_value()](const Forward& f) {
-        f.submit(LinearActivationForward{f.value(after), f.value(before), f.value(x), f.weight(0),
-                                         bias_of(f, has_bias), kind});
-      },
-      [x, before, has_bias = bias.has_value()](const Backward& b) {
-        linear_backward(b, before, x, has_bias);
-      });
+  const Variable before = linear(tape, x, weight, bias);
+  const Variable after = activation(tape, before, kind);  // its backward is that of the next layer
   return {before, after, kind};
 }
 

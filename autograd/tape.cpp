@@ -31,7 +31,13 @@ Tensor Tape::value(const Variable& variable) const {
   const Value& value = values_[variable.id];
   check_usable(value);
   EBB_CHECK(value.live, "a call uses a value that was freed");
+  if (options_.observer != nullptr) observe_use(variable.id);
   return tensor_at(value.offset, variable.value.shape, variable.value.dtype);
+}
+
+void Tape::observe_use(int32_t id) const {
+  if (phase_ == Phase::Backward) return options_.observer->reads_in_backward(id);
+  if (id < open_.first_value) options_.observer->reads_in_forward(id);
 }
 
 Variable Tape::output(Shape shape, DType type) {
@@ -53,6 +59,7 @@ Variable Tape::output_in_place(const Variable& x) {
   EBB_CHECK(value.live && value.gradient < 0, "a value that was freed cannot be changed in place");
   values_[x.id].live = false;
   open_.in_place_of = x.id;
+  if (options_.observer != nullptr) options_.observer->replaces(x.id);
   values_.push_back(value);
   return {static_cast<int32_t>(values_.size() - 1), x.value};
 }
@@ -191,8 +198,15 @@ void Tape::end_call(const ForwardFunction& forward, const BackwardFunction& back
       record.uses[i].gradient = true;
     }
     records_.push_back(record);
+    if (options_.observer != nullptr) observe_outputs();
   }
   end_call();
+}
+
+void Tape::observe_outputs() {
+  std::vector<size_t> bytes;
+  for (size_t i = open_.first_value; i < values_.size(); ++i) bytes.push_back(values_[i].bytes);
+  options_.observer->end_call(open_.name, open_.first_value, bytes);
 }
 
 void Tape::run_in_stages(uint32_t count, const StageFunction& body) {
@@ -262,7 +276,11 @@ Variable Tape::layer(const LayerFunction& body, Variable input, bool ends_input)
   run_stages();  // before the layer, whose values and uses are counted from here
   layer_at_work_ = static_cast<int32_t>(num_layers_++);
   const int32_t first = static_cast<int32_t>(values_.size());
+  const size_t first_record = records_.size();
+  if (options_.observer != nullptr) options_.observer->begin_layer(first);
   const Variable result = run_as_layer(body, input);
+  if (options_.observer != nullptr) options_.observer->end_layer(result.id);
+  if (recording_) free_listed(result, first, first_record);
   layer_at_work_ = -1;
   if (options_.mark_idle && recording_) mark_layer_idle(input, result, first);
   if (ends_input && !options_.training && input.has_gradient()) release(input);
@@ -271,7 +289,7 @@ Variable Tape::layer(const LayerFunction& body, Variable input, bool ends_input)
 
 Variable Tape::run_as_layer(const LayerFunction& body, Variable input) {
   LayerFunction run = body;
-  if (options_.training && !recomputes()) return run(*this, input);
+  if (options_.training && !runs_again()) return run(*this, input);
   const bool was_recording = recording_;
   const int32_t first = static_cast<int32_t>(values_.size());
   const size_t first_use_log = replaying_uses_ ? use_cursor_ : use_log_.size();
@@ -293,21 +311,48 @@ Variable Tape::run_as_layer(const LayerFunction& body, Variable input) {
 void Tape::record_layer(const LayerFunction& body, Variable input, Variable result,
                         size_t first_use) {
   uint32_t num_before = 0;
-  if (phase_ == Phase::Forward && !records_.empty() && records_.back().layer &&
-      records_.back().layer_output.id == input.id && values_[input.id].gradient < 0) {
-    num_before = (records_.back().num_layers_before + 1) % options_.recompute.layers_at_once;
+  if (phase_ == Phase::Forward && !records_.empty() &&
+      records_.back().kind == RecordKind::WholeLayer && records_.back().layer_output.id == input.id && values_[input.id].gradient < 0) {
+    num_before = (records_.back().num_layers_before + 1) % options_.layers_at_once;
   }
   if (num_before > 0) {
     release_value(values_[input.id]);
     values_[input.id].recomputed_later = true;
   }
-  records_.push_back(Record{.layer = body,
+  records_.push_back(Record{.kind = RecordKind::WholeLayer,
+                            .layer = body,
                             .layer_input = input,
                             .layer_output = result,
                             .of_layer = layer_at_work_,
                             .num_layers_before = num_before,
                             .first_use_log = first_use,
                             .first_value = result.id});
+}
+
+// ---- Calls that run again: their values are freed at the end of the layer's forward
+
+const LayerRecompute& Tape::lists() const {
+  static const LayerRecompute kNothing;
+  const size_t layer = num_layers_ - 1;
+  return layer < options_.layers.size() ? options_.layers[layer] : kNothing;
+}
+
+void Tape::free_listed(Variable result, int32_t first_value, size_t first_record) {
+  const LayerRecompute& of_layer = lists();
+  for (const uint32_t value : of_layer.freed_values) release_value(values_[first_value + value]);
+  if (of_layer.repeated_calls.empty()) return;
+  records_.push_back(Record{.kind = RecordKind::RunAgain,
+                            .layer_output = result,
+                            .of_layer = layer_at_work_,
+                            .first_record = first_record});
+}
+
+void Tape::run_listed(const Record& record) {
+  if (values_[record.layer_output.id].gradient < 0) return;
+  layer_at_work_ = record.of_layer;
+  for (const uint32_t call : options_.layers[record.of_layer].repeated_calls) {
+    replay_call(record.first_record + call);
+  }
 }
 
 // ---- Idle values: from the end of the layer that used them last until their backward
@@ -330,10 +375,10 @@ void Tape::mark_layer_idle(Variable input, Variable result, int32_t first) {
   for (int32_t id = first; id < static_cast<int32_t>(values_.size()); ++id) {
     if (id != result.id) mark_idle(values_[id]);
   }
-  if (recomputes()) return;  // run_layers() marks the input of a recomputed layer as needed
-  records_.push_back(Record{.layer_input = input,
+  if (runs_again()) return;  // run_layers() marks the input of a recomputed layer as needed
+  records_.push_back(Record{.kind = RecordKind::Needed,
+                            .layer_input = input,
                             .layer_output = {static_cast<int32_t>(values_.size()), {}},
-                            .marks_needed = true,
                             .first_value = first});
 }
 
@@ -392,7 +437,7 @@ void Tape::run_layers(size_t first_record, size_t count) {
 
 void Tape::run_backward_to(size_t num_records) {
   while (records_.size() > num_records) {
-    if (records_.back().layer) {
+    if (records_.back().kind == RecordKind::WholeLayer) {
       const size_t count = records_.back().num_layers_before + 1;
       const size_t first = records_.size() - count;
       run_layers(first, count);
@@ -402,8 +447,12 @@ void Tape::run_backward_to(size_t num_records) {
     }
     Record record = records_.back();
     records_.pop_back();
-    if (record.marks_needed) {
+    if (record.kind == RecordKind::Needed) {
       mark_layer_needed(record);
+      continue;
+    }
+    if (record.kind == RecordKind::RunAgain) {
+      run_listed(record);
       continue;
     }
     run_record(record);

@@ -6,12 +6,13 @@
 // can also replay the forward of a single call. A model only composes primitives, so its backward
 // follows from its forward.
 //
-// A layer is a part of the model. Where recomputation is on, the inner activations of a layer are
-// freed after its forward and computed again before its backward. If several consecutive layers are
-// recomputed together, only the input of the first is kept, and their forwards run again one after
-// the other (Chen et al., arXiv 1604.06174). Where `mark_idle` is on, the activations that a layer
-// keeps are idle from its end until its backward: they may leave the device. An evaluation has no
-// backward, so it frees the inner activations of a layer when the layer ends.
+// A layer is a part of the model. When its forward ends, the tape frees the values that are listed
+// for it (autograd/recompute.h), and before its backward it runs the listed calls again. Or the
+// whole layer runs again, maybe with consecutive layers: then only the input of the first is kept,
+// and their forwards run again one after the other (Chen et al., arXiv 1604.06174). Where
+// `mark_idle` is on, the activations that a layer keeps are idle from its end until its backward:
+// they may leave the device. An evaluation has no backward, so it frees the inner activations of a
+// layer when the layer ends.
 //
 // A value exists until the backward of the primitive that made it has been submitted. The tape
 // skips the backward of a call if none of its outputs has a gradient. A broken contract
@@ -96,7 +97,7 @@ class Tape {
   /// recomputed, `body` runs again after layer() has returned, so it captures values, and
   /// references only to objects that outlive the step. Nothing may use an inner value of a layer
   /// after the layer has ended, because recomputation and evaluation free the inner values. Where
-  /// `mark_idle` is on or `recompute.layers_at_once` > 1, nothing may use the input either, and the
+  /// `mark_idle` is on or several layers run again together, nothing may use the input either, and the
   /// result only until the end of the next layer; otherwise the dry run throws ConfigError.
   Variable layer(const LayerFunction& body, Variable input);
   /// x = layer(body, x), where nothing uses the old x after the layer. An evaluation frees it, so
@@ -150,7 +151,7 @@ class Tape {
   /// Frees all values that are left.
   void end_micro_batch();
 
-  // To recompute single calls. Only tests do this: docs/decisions.md, "Replaying one call".
+  // To recompute single calls (docs/decisions.md, "Replaying one call").
   /// The number of records so far, which is the index of the next record.
   size_t num_records() const { return records_.size(); }
   /// Frees the outputs of a recorded call. No call may read them until replay_call().
@@ -178,14 +179,21 @@ class Tape {
     size_t bytes = 0;
     int32_t num_owners = 0;
   };
-  struct Record {  // a primitive, a layer to recompute, or a place where idle values are needed
+  enum class RecordKind : uint8_t {
+    Call,
+    WholeLayer,  ///< runs again
+    RunAgain,    ///< here calls of a layer run again
+    Needed,      ///< here the idle values of a layer are needed
+  };
+  struct Record {
+    RecordKind kind = RecordKind::Call;
     ForwardFunction forward = {};
     BackwardFunction backward = {};
     LayerFunction layer = {};
     Variable layer_input = {}, layer_output = {};
     int32_t of_layer = -1;           // -1: it is in no layer
     uint32_t num_layers_before = 0;  // that are recomputed together with this one
-    bool marks_needed = false;       // the layer's input, and values from first_value to its output
+    size_t first_record = 0;  // RunAgain: of the layer
     size_t first_use_log = 0;
     std::string_view name = {};
     std::array<ParameterUse, kMaxUses> uses = {};
@@ -212,15 +220,18 @@ class Tape {
   Variable layer(const LayerFunction& body, Variable input, bool ends_input);
   Variable run_as_layer(const LayerFunction& body, Variable input);
   void record_layer(const LayerFunction& body, Variable input, Variable result, size_t first_use);
-  /// Is the layer that began last recomputed? In the backward: true, for layers inside of it.
-  bool recomputes() const {
-    const Recompute& recompute = options_.recompute;
-    return recompute.layers_at_once > 0 &&
-           (phase_ == Phase::Backward || (num_layers_ - 1) % recompute.of < recompute.first);
-  }
+  /// The lists of the layer that began last.
+  const LayerRecompute& lists() const;
+  /// Does the layer that began last run again as a whole? In the backward: true, for layers inside
+  /// of it.
+  bool runs_again() const { return phase_ == Phase::Backward || lists().whole; }
+  void free_listed(Variable result, int32_t first_value, size_t first_record);
+  void run_listed(const Record& record);
   void mark_idle(Value& value);
   void mark_needed(Value& value);
   void mark_layer_idle(Variable input, Variable result, int32_t first);
+  void observe_use(int32_t id) const;
+  void observe_outputs();
   void mark_layer_needed(const Record& record);
   void check_usable(const Value& value) const;
   void run_stages();

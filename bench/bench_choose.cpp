@@ -37,7 +37,7 @@ namespace {
 
 std::string short_name(const Candidate& c) {
   const Schedule& s = c.schedule;
-  return fmt::format("{}/{}/{}/{}", name_of(s.micro_batch_order).substr(0, 1), name_of(s.recompute),
+  return fmt::format("{}/{}/{}/{}", name_of(s.micro_batch_order).substr(0, 1), name_of(s.recompute.of_layer(0)),
                      name_of(s.activations).substr(0, 1), name_of(s.update).substr(0, 1));
 }
 
@@ -46,7 +46,9 @@ std::string short_name(const Candidate& c) {
 ScheduleRequest by_hand(const Candidate& c) {
   const Schedule& s = c.schedule;
   return {.micro_batch_order = s.micro_batch_order,
-          .recompute = Recompute{.layers_at_once = s.recompute.layers_at_once},
+          .recompute = s.recompute.groups.empty()
+                           ? kRecomputeNone
+                           : recompute_together(s.recompute.layers_at_once),
           .activations = s.activations,
           .update = s.update};
 }

@@ -27,10 +27,13 @@ size_t smallest_device_bytes(const Preset& preset, TrainOptions options) {
   const BatchShape shape = batch_shape(options, source);
   const auto model = create_model(
       source.config, {.batch_size = shape.batch_size, .length = shape.length}, options.dtype);
+  const TrainerOptions training = trainer_options(options, shape, 0, true);
+  const Budgets budgets{.device = {.kind = DeviceKind::Cuda, .num_threads = 1}};
+  const std::vector<ObservedLayer> layers = observe_layers(*model, training, budgets);
   const auto with = [&](const Recompute& recompute) {
-    return prepare_context(*model, trainer_options(options, shape, 0, true),
+    return prepare_context(*model, training,
                            {.recompute = recompute, .activations = ActivationPlacement::Offload},
-                           {.device = {.kind = DeviceKind::Cuda, .num_threads = 1}})
+                           budgets, layers)
         .smallest_device_bytes;
   };
   return std::min(with(kRecomputeNone), with(kRecomputeEach));

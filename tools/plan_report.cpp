@@ -40,19 +40,11 @@ std::string compute_line(const Machine& m, const Machine& optimistic) {
                      ends_text(m.device_bytes_per_s / 1e9, optimistic.device_bytes_per_s / 1e9));
 }
 
-/// "none", "layer"; "layer of 7" for the first seven layers; "layer of 7, spread".
-std::string recompute_text(const Recompute& recompute, uint32_t num_layers) {
-  const uint32_t num = recomputed_layers(recompute, num_layers);
-  if (recompute.layers_at_once == 0 || num == 0 || num == num_layers) return name_of(recompute);
-  return fmt::format("{} of {}{}", name_of(recompute), num,
-                     recompute.of != kAllLayers ? ", spread" : "");
-}
-
 std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers) {
   const Schedule& s = c.schedule;
   const std::string settings = fmt::format(
       "{} {:<11} {:<19} {:<11} {:<8}", chosen ? '*' : ' ', name_of(s.micro_batch_order),
-      recompute_text(s.recompute, num_layers), name_of(s.activations), name_of(s.update));
+      name_of(s.recompute, num_layers), name_of(s.activations), name_of(s.update));
   if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
   return fmt::format("{} {:>10.4f} {:>10.4f} {:<18} {:>12} {:>12}\n", settings, c.seconds,
                      c.bound.seconds, c.bound.bound_by, format_bytes(c.moved_bytes),
@@ -110,15 +102,16 @@ bool home_is_short(const PlannedStep& step) {
 Json to_json(const Candidate& c, uint32_t num_layers) {
   const Schedule& s = c.schedule;
   Json json = {{"micro_batch_order", name_of(s.micro_batch_order)},
-               {"recompute", name_of(s.recompute)},
+               {"recompute", name_of(s.recompute, num_layers)},
                {"activations", name_of(s.activations)},
                {"update", name_of(s.update)}};
   if (!c.why_not.empty()) {
     json["why_not"] = c.why_not;
     return json;
   }
-  json["recomputed_layers"] = recomputed_layers(s.recompute, num_layers);
-  json["recomputed_of"] = s.recompute.of == kAllLayers ? 0 : s.recompute.of;
+  for (uint32_t i = 0; i < num_layers; ++i) {
+    json["recompute_of_layers"].push_back(name_of(s.recompute.of_layer(i)));
+  }
   json["resident_chunks"] = s.resident_chunks;
   json["device_updates"] = s.device_updates;
   json["speculated_chunks"] = s.speculated_chunks;

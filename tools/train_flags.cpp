@@ -37,11 +37,15 @@ constexpr Choice<std::optional<MicroBatchOrder>> kMicroBatchOrders[] = {
     {"horizontal", MicroBatchOrder::Horizontal},
     {"vertical", MicroBatchOrder::Vertical},
     {"auto", std::nullopt}};
-constexpr Choice<std::optional<RecomputeRequest>> kRecompute[] = {{"none", kRecomputeNone},
-                                                                  {"layer", kRecomputeEach},
-                                                                  {"block", kRecomputeEach},
-                                                                  {"sqrt", SquareRootOfLayers{}},
-                                                                  {"auto", std::nullopt}};
+const Choice<std::optional<RecomputeRequest>> kRecompute[] = {
+    {"none", kRecomputeNone},
+    {"norms", Recompute{.groups = {kNormsLevel}}},
+    {"mlp", Recompute{.groups = {kMlpLevel}}},
+    {"attention", Recompute{.groups = {kAttentionLevel}}},
+    {"layer", kRecomputeEach},
+    {"block", kRecomputeEach},
+    {"sqrt", SquareRootOfLayers{}},
+    {"auto", std::nullopt}};
 constexpr Choice<std::optional<ActivationPlacement>> kActivations[] = {
     {"device", ActivationPlacement::Device},
     {"offload", ActivationPlacement::Offload},
@@ -80,7 +84,7 @@ Setter recompute(std::optional<RecomputeRequest>& target) {
     const bool is_number = !text.empty() && text.front() >= '0' && text.front() <= '9';
     if (is_number) {
       const uint64_t layers = whole_value(flag, text, 1, kMaxLayers);
-      target = Recompute{.layers_at_once = static_cast<uint32_t>(layers)};
+      target = recompute_together(static_cast<uint32_t>(layers));
     } else {
       target = choice_value<std::optional<RecomputeRequest>>(flag, text, kRecompute);
     }
@@ -289,9 +293,9 @@ void add_device_flags(FlagGroup group, TrainOptions& o) {
 void add_memory_flags(FlagGroup group, TrainOptions& o) {
   add_device_flags(group, o);
   group.add(
-      "--recompute", "none|layer|sqrt|N|auto [auto]",
-      "drop the activations inside layers and compute them again in the backward, N layers at "
-      "once",
+      "--recompute", "none|norms|mlp|attention|layer|sqrt|N|auto [auto]",
+      "drop activations inside layers and compute them again in the backward: outputs of norms and "
+      "activation functions; also the MLP's inner product; also attention; all, N layers at once",
       recompute(o.schedule.recompute));
   group.add_flag("--gradient-checkpointing", "the same as --recompute layer",
                  [&o] { o.schedule.recompute = kRecomputeEach; });

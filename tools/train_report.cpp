@@ -210,7 +210,7 @@ std::string plan_text(const TrainSetup& setup) {
   const Candidate& c = p.candidates[p.chosen];
   const Schedule& s = c.schedule;
   std::string text = fmt::format("{}: {} order, recompute {}, activations on {}, updates {}",
-                                 chosen_text(p), name_of(s.micro_batch_order), name_of(s.recompute),
+                                 chosen_text(p), name_of(s.micro_batch_order), name_of(s.recompute, p.num_layers),
                                  s.activations == ActivationPlacement::Device ? "device" : "host",
                                  name_of(s.update));
   if (c.seconds > 0) {

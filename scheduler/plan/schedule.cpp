@@ -2,25 +2,24 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <functional>
+#include <map>
 
 namespace ebb {
 
-uint32_t recomputed_layers(const Recompute& recompute, uint32_t num_layers) {
-  const uint32_t first = std::min(num_layers, recompute.first);
-  const uint32_t of = std::min(num_layers, recompute.of);
-  return of == 0 ? 0 : num_layers / of * first + std::min(first, num_layers % of);
-}
-
-std::string name_of(const Recompute& recompute) {
-  switch (recompute.layers_at_once) {
-    case 0:
-      return "none";
-    case 1:
-      return "layer";
-    default:
-      return fmt::format("{} layers", recompute.layers_at_once);
+std::string name_of(const Recompute& recompute, uint32_t num_layers) {
+  std::map<ValueGroups, uint32_t, std::greater<>> layers;
+  for (uint32_t i = 0; i < num_layers; ++i) ++layers[recompute.of_layer(i)];
+  std::string text;
+  for (const auto& [groups, count] : layers) {
+    const std::string name = groups == kWholeLayer && recompute.layers_at_once > 1
+                                 ? fmt::format("{} layers", recompute.layers_at_once)
+                                 : name_of(groups);
+    if (layers.size() == 1) return name;
+    text += text.empty() ? fmt::format("{} in {} of {}", name, count, num_layers)
+                         : fmt::format(", {} in {}", name, count);
   }
+  return text.empty() ? name_of(recompute.of_layer(0)) : text;
 }
 
 std::string_view name_of(ActivationPlacement placement) {

@@ -16,7 +16,7 @@
 #include <type_traits>
 #include <variant>
 
-#include "autograd/tape_options.h"
+#include "autograd/recompute.h"
 
 namespace ebb {
 
@@ -28,8 +28,13 @@ enum class MicroBatchOrder : uint8_t {
   Vertical,
 };
 
-inline constexpr Recompute kRecomputeNone{.layers_at_once = 0};
-inline constexpr Recompute kRecomputeEach{.layers_at_once = 1};  ///< each layer on its own
+inline const Recompute kRecomputeNone;
+inline const Recompute kRecomputeEach{.groups = {kWholeLayer}};  ///< each layer on its own
+
+/// So many consecutive layers together.
+inline Recompute recompute_together(uint32_t num_layers) {
+  return {.groups = {kWholeLayer}, .layers_at_once = num_layers};
+}
 
 /// Requests that as many layers are recomputed at once as the square root of the number of layers.
 struct SquareRootOfLayers {
@@ -78,12 +83,10 @@ struct ScheduleFields {
 using Schedule = ScheduleFields<std::type_identity_t, Recompute>;
 using ScheduleRequest = ScheduleFields<std::optional, RecomputeRequest>;
 
-/// The number of layers that `first` and `of` select in a model with `num_layers` layers. Ignores
-/// `layers_at_once`: with 0 no layer is recomputed.
-uint32_t recomputed_layers(const Recompute& recompute, uint32_t num_layers);
-
-/// "none", "layer", "3 layers"; "device", ...; "horizontal", ...; "overlap", ...
-std::string name_of(const Recompute& recompute);
+/// "none"; "layer"; "3 layers" at once; "mlp in 4 of 12 layers, norms in 8" for a model with 12
+/// layers.
+std::string name_of(const Recompute& recompute, uint32_t num_layers);
+/// "device", ...; "horizontal", ...; "overlap", ...
 std::string_view name_of(ActivationPlacement placement);
 std::string_view name_of(MicroBatchOrder order);
 std::string_view name_of(UpdateOrder update);

@@ -47,6 +47,7 @@ class Choice {
         requested_(options),
         budgets_(budgets),
         evaluator_(budgets, machine),
+        layers_(observe_layers(model, options, budgets)),
         schedules_(schedules_to_try(model, options, budgets)),
         tried_(schedules_.size()) {}
 
@@ -208,7 +209,7 @@ class Choice {
   std::shared_ptr<const Preparation> run_dry(const Schedule& schedule) {
     std::lock_guard lock(model_mutex_);
     return std::make_shared<const Preparation>(
-        prepare_context(model_, requested_, schedule, budgets_));
+        prepare_context(model_, requested_, schedule, budgets_, layers_));
   }
 
   /// The row of a candidate without a plan.
@@ -291,6 +292,7 @@ class Choice {
   const TrainerOptions& requested_;
   const Budgets& budgets_;
   const Evaluator evaluator_;
+  const std::vector<ObservedLayer> layers_;
   const std::vector<Schedule> schedules_;
   std::vector<Tried> tried_;  // by index in schedules_
   std::mutex model_mutex_, planned_mutex_;

@@ -32,10 +32,11 @@ void check_device(const DeviceProfile& planned, const DeviceProfile& device) {
   }
 }
 
-TapeOptions tape_options(const TrainerOptions& options, const Schedule& schedule, bool training,
-                         uint32_t step) {
+TapeOptions tape_options(const TrainerOptions& options, const Schedule& schedule,
+                         std::span<const LayerRecompute> layers, bool training, uint32_t step) {
   return {.training = training,
-          .recompute = schedule.recompute,
+          .layers = layers,
+          .layers_at_once = schedule.recompute.layers_at_once,
           .mark_idle = schedule.activations == ActivationPlacement::Offload,
           .dropout = {.probability = options.dropout,
                       .key = random_key(options.seed, RandomUse::Dropout),

@@ -67,9 +67,10 @@ struct Budgets {
 /// `planned`, for which a plan was made.
 void check_device(const DeviceProfile& planned, const DeviceProfile& device);
 
-/// The options of the tape in step `step` of a run with this schedule. Dropout depends on the step.
-TapeOptions tape_options(const TrainerOptions& options, const Schedule& schedule, bool training,
-                         uint32_t step = 0);
+/// The options of the tape in step `step` of a run with this schedule, whose recomputation is
+/// `layers`, which must outlive the result. Dropout depends on the step.
+TapeOptions tape_options(const TrainerOptions& options, const Schedule& schedule,
+                         std::span<const LayerRecompute> layers, bool training, uint32_t step = 0);
 /// How many of `count` micro-batches run through a layer before the next layer begins.
 uint32_t micro_batches_together(const Schedule& schedule, uint32_t count);
 

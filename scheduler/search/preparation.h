@@ -44,6 +44,7 @@ struct Preparation {
   Schedule schedule;                  ///< what the plan does
   std::vector<Candidate> candidates;  ///< one per combination of values; simple ones first
   size_t chosen = 0;                  ///< index of the chosen candidate
+  std::vector<LayerRecompute> layer_lists;  ///< what the tape recomputes of each layer
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
   std::shared_ptr<const ChunkTrace> chunk_trace;  ///< of `trace`, during the search; then null

@@ -26,27 +26,24 @@ struct DryRun {
   std::vector<uint32_t> num_uses;
 };
 
-DryRun dry_run(const Model& model, const TrainerOptions& options, const Schedule& schedule,
-               uint32_t num_micro_batches, bool training, const DeviceProfile& device) {
+DryRun dry_run(const Model& model, const TrainerOptions& options, const TapeOptions& tape,
+               uint32_t count, uint32_t together, const DeviceProfile& device) {
   SimDevice sim({.profile = device});
   const auto compute = sim.create_stream(StreamKind::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = recorder.arena().base();  // never touched
-  MicroBatches micro_batches(sim, *compute, recorder, recorder.arena(),
-                             micro_batches_together(schedule, num_micro_batches));
+  MicroBatches micro_batches(sim, *compute, recorder, recorder.arena(), together);
   std::vector<Tensor> inputs;
-  for (uint32_t k = 0; k < num_micro_batches; ++k) {
+  for (uint32_t k = 0; k < count; ++k) {
     for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
   }
-  micro_batches.run(model,
-                    {.count = num_micro_batches,
-                     .tape = tape_options(options, schedule, training),
-                     .inputs = inputs,
-                     .loss_total = {base, DType::F64, {1}}},
-                    [&](uint32_t k) {
-                      if (k == 1) recorder.expect_micro_batches(num_micro_batches);
-                      recorder.begin_micro_batch(k);
-                    });
+  micro_batches.run(
+      model,
+      {.count = count, .tape = tape, .inputs = inputs, .loss_total = {base, DType::F64, {1}}},
+      [&](uint32_t k) {
+        if (k == 1) recorder.expect_micro_batches(count);
+        recorder.begin_micro_batch(k);
+      });
   DryRun result{.trace = {}, .order = recorder.first_use_order(), .num_uses = recorder.num_uses()};
   result.trace = recorder.take();
   return result;
@@ -170,12 +167,21 @@ BlockNeed need_of(const Preparation& p, const ChunkTrace& evaluating) {
 
 }  // namespace
 
+std::vector<ObservedLayer> observe_layers(const Model& model, const TrainerOptions& options,
+                                          const Budgets& budgets) {
+  LayerObserver observer;
+  TapeOptions tape = tape_options(options, {}, {}, true);
+  tape.observer = &observer;
+  dry_run(model, options, tape, 1, 1, counted_device(budgets));
+  return observer.layers();
+}
+
 // With the square root, about as many activations are kept between groups as exist inside one
 // group.
 Recompute resolve(const RecomputeRequest& request, const Model& model) {
   if (const auto* const recompute = std::get_if<Recompute>(&request)) return *recompute;
   const double root = std::sqrt(model.num_layers());
-  return {.layers_at_once = static_cast<uint32_t>(std::max(1L, std::lround(root)))};
+  return recompute_together(static_cast<uint32_t>(std::max(1L, std::lround(root))));
 }
 
 DeviceProfile counted_device(const Budgets& budgets) {
@@ -185,20 +191,25 @@ DeviceProfile counted_device(const Budgets& budgets) {
 }
 
 Preparation prepare_context(const Model& model, const TrainerOptions& options,
-                            const Schedule& schedule, const Budgets& budgets) {
+                            const Schedule& schedule, const Budgets& budgets,
+                            std::span<const ObservedLayer> layers) {
   Preparation p;
   p.options = options;
   p.schedule = schedule;
   p.device = counted_device(budgets);
-  DryRun run = dry_run(model, options, schedule, options.gradient_accumulation, true, p.device);
+  p.layer_lists = recompute_lists(schedule.recompute, layers);
+  const auto run_dry = [&](uint32_t count, bool training) {
+    return dry_run(model, options, tape_options(options, schedule, p.layer_lists, training), count,
+                   micro_batches_together(schedule, count), p.device);
+  };
+  DryRun run = run_dry(options.gradient_accumulation, true);
   p.num_layers = model.num_layers();
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
   check_num_chunk_uses(p.trace, *p.layout);
   if (options.evaluation_batches > 0) {
-    p.evaluation_trace =
-        dry_run(model, options, schedule, options.evaluation_batches, false, p.device).trace;
+    p.evaluation_trace = run_dry(options.evaluation_batches, false).trace;
   }
   for (const Call& m : p.trace.calls) p.flops += m.cost.flops;
 
@@ -332,9 +343,8 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   }
   const std::optional<RecomputeRequest>& recompute = options.schedule.recompute;
   const auto* const layers = recompute ? std::get_if<Recompute>(&*recompute) : nullptr;
-  if (layers != nullptr && layers->of == 0) {
-    throw ConfigError(
-        "Recompute::of is 0: a group of layers, of which some are recomputed, has 1 or more");
+  if (layers != nullptr && layers->layers_at_once == 0) {
+    throw ConfigError("Recompute::layers_at_once is 0: 1 or more layers run again at once");
   }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     throw ConfigError(

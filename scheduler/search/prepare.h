@@ -3,8 +3,10 @@
 // context is a Preparation without a plan.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "scheduler/search/preparation.h"
 
@@ -13,16 +15,21 @@ namespace ebb {
 /// The recomputation that a request means for this model.
 Recompute resolve(const RecomputeRequest& request, const Model& model);
 
+/// What the layers do in a step without recomputation.
+std::vector<ObservedLayer> observe_layers(const Model& model, const TrainerOptions& options,
+                                          const Budgets& budgets);
+
 /// The device whose memory is counted, with its number of threads.
 DeviceProfile counted_device(const Budgets& budgets);
 
 /// Traces, the layout, the blocks that they need, and a ledger of the memory that does not depend
 /// on a plan. `num_blocks` is the number of blocks in the budget; it is less than `smallest_blocks`
 /// if the budget is too small. Of the schedule, the context depends only on the micro-batch order,
-/// the recomputation and the placement of activations. Throws ConfigError if the model cannot run
-/// with these options.
+/// the recomputation and the placement of activations. `layers` are those of observe_layers().
+/// Throws ConfigError if the model cannot run with these options.
 Preparation prepare_context(const Model& model, const TrainerOptions& options,
-                            const Schedule& schedule, const Budgets& budgets);
+                            const Schedule& schedule, const Budgets& budgets,
+                            std::span<const ObservedLayer> layers);
 
 /// The text of an error: a message with a table below it, without a newline at the end.
 std::string with_table(std::string_view message, std::string_view table);

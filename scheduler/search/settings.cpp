@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <iterator>
+#include <span>
 
 #include "scheduler/search/prepare.h"
 
@@ -11,7 +12,8 @@ namespace ebb {
 namespace {
 
 constexpr MicroBatchOrder kOrders[] = {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical};
-constexpr RecomputeRequest kRecomputes[] = {kRecomputeNone, kRecomputeEach, SquareRootOfLayers{}};
+const RecomputeRequest kRecomputes[] = {kRecomputeNone, Recompute{.groups = {kNormsLevel}},
+                                        kRecomputeEach, SquareRootOfLayers{}};
 constexpr ActivationPlacement kPlacements[] = {ActivationPlacement::Device,
                                                ActivationPlacement::Offload};
 constexpr UpdateOrder kUpdates[] = {UpdateOrder::Overlap, UpdateOrder::Wait};
@@ -25,42 +27,60 @@ std::vector<T> values_of(const std::optional<T>& requested, const T (&all)[N]) {
 /// The share of deferred updates is a multiple of 1/40.
 constexpr uint32_t kShares = 40;
 
-/// Patterns of recomputed layers, sorted by first / of.
-constexpr Recompute kPatterns[] = {{1, 1, 8}, {1, 1, 6}, {1, 1, 4}, {1, 1, 3},
-                                   {1, 1, 2}, {1, 2, 3}, {1, 3, 4}};
+/// What a layer may recompute, from the least to the most.
+constexpr ValueGroups kLevels[] = {kKeepAll, kNormsLevel, kMlpLevel, kAttentionLevel, kWholeLayer};
+constexpr ValueGroups kWholeOrNothing[] = {kKeepAll, kWholeLayer};
 
-/// Does the schedule recompute by a pattern? It does so with offloading: the layers that are
-/// recomputed are spread. Otherwise the first layers are recomputed.
-bool spreads(const Schedule& s) {
-  return s.activations == ActivationPlacement::Offload && s.recompute.layers_at_once == 1;
-}
+/// If activations may leave the device, the choice for so many layers is repeated.
+constexpr uint32_t kPattern = 12;
 
-/// The amount of recomputation is a number from 1 to `most`, which means all layers. It is the
-/// number of a pattern, counted from 1, or a number of layers.
-Setting recomputation(bool may_change, const Preparation& context, const Schedule& schedule) {
-  const uint32_t most =
-      spreads(schedule) ? static_cast<uint32_t>(std::size(kPatterns)) + 1 : context.num_layers;
-  const auto now = [most](const Schedule& s) -> uint32_t {
-    if (s.recompute.first == kAllLayers) return most;
-    if (s.recompute.of == kAllLayers) return s.recompute.first;
-    return static_cast<uint32_t>(std::ranges::find(kPatterns, s.recompute) - kPatterns) + 1;
-  };
-  const auto set = [most](uint32_t amount, Schedule& s) {
-    s.recompute = {.layers_at_once = s.recompute.layers_at_once};
-    if (amount == most) return;
-    if (spreads(s)) {
-      s.recompute = kPatterns[amount - 1];
-    } else {
-      s.recompute.first = amount;
+/// An amount of recomputation: of each `length` layers, amount % length have the level
+/// amount / length + 1, and the others the level amount / length.
+struct RecomputeAmounts {
+  std::span<const ValueGroups> levels;
+  uint32_t length;
+  /// Layers with the higher level are spread. Then the link has time to copy the activations of the
+  /// others. If not spread, they are the first: their activations would be kept the longest.
+  bool spreads;
+
+  uint32_t most() const { return static_cast<uint32_t>(levels.size() - 1) * length; }
+
+  std::vector<ValueGroups> groups(uint32_t amount) const {
+    const uint32_t level = amount / length, more = amount % length;
+    if (more == 0) return {levels[level]};
+    std::vector<ValueGroups> groups(length, levels[level]);
+    for (uint32_t i = 0; i < length; ++i) {
+      const bool is_chosen =
+          spreads ? (i + 1) * more / length > i * more / length : i < more;
+      if (is_chosen) groups[i] = levels[level + 1];
     }
-  };
+    return groups;
+  }
+
+  uint32_t amount(const std::vector<ValueGroups>& groups) const {
+    const auto level = static_cast<uint32_t>(
+        std::ranges::find(levels, std::ranges::min(groups)) - levels.begin());
+    if (groups.size() == 1) return level * length;
+    return level * length +
+           static_cast<uint32_t>(std::ranges::count(groups, std::ranges::max(groups)));
+  }
+};
+
+Setting recomputation(bool may_change, const Preparation& context, const Schedule& schedule) {
+  const bool one_by_one = schedule.recompute.layers_at_once == 1;
+  const bool spreads = one_by_one && schedule.activations == ActivationPlacement::Offload;
+  const RecomputeAmounts amounts{
+      .levels = one_by_one ? std::span<const ValueGroups>(kLevels) : kWholeOrNothing,
+      .length = spreads ? kPattern : std::max(context.num_layers, 1u),
+      .spreads = spreads};
   return {.name = "recompute",
           .kind = SearchKind::Traces,
-          .may_change = may_change && schedule.recompute.layers_at_once > 0,
+          .may_change = may_change && !schedule.recompute.groups.empty(),
           .least = 1,
-          .most = most,
-          .now = now,
-          .set = set};
+          .most = amounts.most(),
+          .now = [amounts](const Schedule& s) { return amounts.amount(s.recompute.groups); },
+          .set = [amounts](uint32_t amount,
+                           Schedule& s) { s.recompute.groups = amounts.groups(amount); }};
 }
 
 /// Finished gradients wait in host memory if the optimizer is slower than the backward. Value n
