@@ -80,9 +80,10 @@ class Lists {
 
  private:
   /// Finds the calls that run again. A call makes all of its outputs, so none of them may be kept.
-  /// Returns false if a value has to be kept because of that: then the calls are found again.
+  /// Returns false if one more value has to be kept because of that.
   bool find_repeated() {
     is_repeated_.assign(layer_.calls.size(), false);
+    keeps_more_ = false;
     for (uint32_t v = 0; v < layer_.values.size(); ++v) {
       if (layer_.values[v].read_in_backward && !is_kept_[v] && !repeat_for(v)) return false;
     }
@@ -94,16 +95,20 @@ class Lists {
     if (is_repeated_[c]) return true;
     const ObservedCall& call = layer_.calls[c];
     for (uint32_t i = 0; i < call.num_values; ++i) {
-      if (is_kept_[call.first_value + i]) {
-        is_kept_[last_in_memory_of(value)] = true;
-        return false;
-      }
+      if (is_kept_[call.first_value + i]) return keep_instead(value);
     }
     is_repeated_[c] = true;
     for (const uint32_t input : call.inputs) {
-      if (!is_kept_[input] && !repeat_for(input)) return false;
+      if (!is_kept_[input] && !repeat_for(input)) return keep_instead(value);
     }
     return true;
+  }
+
+  /// Keeps the value, unless that is not possible or another value is kept already.
+  bool keep_instead(uint32_t value) {
+    const uint32_t last = last_in_memory_of(value);
+    if (!keeps_more_ && !is_kept_[last]) keeps_more_ = is_kept_[last] = true;
+    return false;
   }
 
   /// The value itself, or the one that a call in place has made of it last.
@@ -117,6 +122,7 @@ class Lists {
   const ObservedLayer& layer_;
   std::vector<bool> is_kept_;      // by value
   std::vector<bool> is_repeated_;  // by call
+  bool keeps_more_ = false;
 };
 
 }  // namespace
@@ -169,7 +175,7 @@ std::vector<LayerRecompute> recompute_lists(const Recompute& recompute,
   return lists;
 }
 
-std::string name_of(ValueGroups groups) {
+std::string name_of_groups(ValueGroups groups) {
   static constexpr std::pair<ValueGroups, std::string_view> kSets[] = {
       {kKeepAll, "none"}, {kNormsLevel, "norms"}, {kMlpLevel, "mlp"}, {kAttentionLevel, "attention"},
       {kWholeLayer, "layer"}};

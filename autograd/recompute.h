@@ -73,6 +73,6 @@ std::vector<LayerRecompute> recompute_lists(const Recompute& recompute,
 
 /// "none", "norms", "mlp", "attention" or "layer"; for other sets the groups: "norm outputs + MLP
 /// products".
-std::string name_of(ValueGroups groups);
+std::string name_of_groups(ValueGroups groups);
 
 }  // namespace ebb

@@ -37,7 +37,7 @@ namespace {
 
 std::string short_name(const Candidate& c) {
   const Schedule& s = c.schedule;
-  return fmt::format("{}/{}/{}/{}", name_of(s.micro_batch_order).substr(0, 1), name_of(s.recompute.of_layer(0)),
+  return fmt::format("{}/{}/{}/{}", name_of(s.micro_batch_order).substr(0, 1), name_of_groups(s.recompute.of_layer(0)),
                      name_of(s.activations).substr(0, 1), name_of(s.update).substr(0, 1));
 }
 

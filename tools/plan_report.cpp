@@ -110,7 +110,7 @@ Json to_json(const Candidate& c, uint32_t num_layers) {
     return json;
   }
   for (uint32_t i = 0; i < num_layers; ++i) {
-    json["recompute_of_layers"].push_back(name_of(s.recompute.of_layer(i)));
+    json["recompute_of_layers"].push_back(name_of_groups(s.recompute.of_layer(i)));
   }
   json["resident_chunks"] = s.resident_chunks;
   json["device_updates"] = s.device_updates;

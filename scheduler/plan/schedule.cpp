@@ -14,12 +14,12 @@ std::string name_of(const Recompute& recompute, uint32_t num_layers) {
   for (const auto& [groups, count] : layers) {
     const std::string name = groups == kWholeLayer && recompute.layers_at_once > 1
                                  ? fmt::format("{} layers", recompute.layers_at_once)
-                                 : name_of(groups);
+                                 : name_of_groups(groups);
     if (layers.size() == 1) return name;
     text += text.empty() ? fmt::format("{} in {} of {}", name, count, num_layers)
                          : fmt::format(", {} in {}", name, count);
   }
-  return text.empty() ? name_of(recompute.of_layer(0)) : text;
+  return text.empty() ? name_of_groups(recompute.of_layer(0)) : text;
 }
 
 std::string_view name_of(ActivationPlacement placement) {

@@ -55,7 +55,7 @@ void Refinement::refine_finely(PlannedCandidate& c) const {
   if (!may_win(c)) return;
   search(c, SearchKind::Steps, kQuarter, is_short(c) ? kFinest : kFine);
   if (is_short(c) && may_change_trace(c)) {
-    search(c, SearchKind::Traces, kQuarter, kFine);
+    search(c, SearchKind::Traces, kQuarter, kFinest);
     search(c, SearchKind::Steps, kEighth, kFinest);
   }
   for (const Setting& s : settings(c, SearchKind::Fewest)) take_fewest(c, s);

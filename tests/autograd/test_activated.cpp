@@ -63,7 +63,8 @@ TEST_F(ActivatedTest, TakesOneActivationLessThanSeparateCalls) {
   const Trace apart = record([&](Tape& t, Variable x) {
     return linear(t, activation(t, linear(t, x, up_, up_bias_), Activation::GeluTanh), down_);
   });
-  EXPECT_EQ(names(together), "embedding linear linear classifier b:linear b:linear b:embedding ");
+  EXPECT_EQ(names(together),
+            "embedding linear activation linear classifier b:linear b:linear b:embedding ");
   double flops[2] = {};
   for (const Call& m : together.calls) flops[0] += m.cost.flops;
   for (const Call& m : apart.calls) flops[1] += m.cost.flops;

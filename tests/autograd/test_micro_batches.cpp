@@ -117,8 +117,9 @@ TEST(MicroBatches, MayRunInGroups) {
 }
 
 TEST(MicroBatches, RecomputationRunsALayerAgain) {
+  const std::vector<LayerRecompute> whole(8, {.whole = true});
   for (const TapeOptions& options :
-       {TapeOptions{.recompute = {1}}, TapeOptions{.recompute = {1}, .mark_idle = true}}) {
+       {TapeOptions{.layers = whole}, TapeOptions{.layers = whole, .mark_idle = true}}) {
     const Recorded r = record(SmallModel(), 2, 2, options);
     EXPECT_EQ(r.calls, expected(kForward, {0, 1}) + expected(kRecomputed, {0, 1}));
     EXPECT_EQ(r.live_bytes, 0u);

@@ -83,6 +83,9 @@ std::string message_of(const Model& model, const TapeOptions& options = {}) {
   return "";
 }
 
+/// All layers run again.
+const std::vector<LayerRecompute> kWhole(8, {.whole = true});
+
 constexpr const char* kFactors =
     "multiply: factors of one shape and type, not (1, 8, 128) bf16 and (1, 8, 64) bf16";
 
@@ -90,7 +93,7 @@ TEST(ShapeErrors, OfAForwardNameTheLayerAndTheSizes) {
   EXPECT_EQ(message_of(WrongModel(Where::Layer)), std::string("layer 3: ") + kFactors);
   EXPECT_EQ(message_of(WrongModel(Where::Layer), {.training = false}),
             std::string("layer 3: ") + kFactors);
-  EXPECT_EQ(message_of(WrongModel(Where::Layer), {.recompute = {1}}),
+  EXPECT_EQ(message_of(WrongModel(Where::Layer), {.layers = kWhole}),
             std::string("layer 3: ") + kFactors);
 }
 
@@ -111,11 +114,12 @@ TEST(ShapeErrors, OfABackwardNameTheLayerOfTheirForward) {
   const std::string add =
       "add: y, a and b of one float type and size, not y (1, 8, 128) bf16, a (1, 8, 128) bf16, "
       "b (8, 64) bf16";
-  for (const Recompute recompute :
-       {Recompute{}, Recompute{1}, Recompute{2}, Recompute{5}, Recompute{1, 1, 2}}) {
-    EXPECT_EQ(message_of(WrongModel(Where::BackwardOfLayer), {.recompute = recompute}),
+  EXPECT_EQ(message_of(WrongModel(Where::BackwardOfLayer)), "layer 3: " + add);
+  for (const uint32_t at_once : {1u, 2u, 5u}) {
+    EXPECT_EQ(message_of(WrongModel(Where::BackwardOfLayer),
+                         {.layers = kWhole, .layers_at_once = at_once}),
               "layer 3: " + add)
-        << recompute.layers_at_once;
+        << at_once;
   }
   EXPECT_EQ(message_of(WrongModel(Where::BackwardOfEnd)), "end(): " + add);
 }

@@ -14,6 +14,9 @@ namespace {
 
 constexpr int64_t kBatch = 2, kLength = 8, kChannels = 64, kVocabulary = 100;
 
+/// All layers run again.
+const std::vector<LayerRecompute> kWhole(16, {.whole = true});
+
 /// An embedding, three residual layers that share one weight and have one weight each, and a head
 /// that is tied to the embedding.
 struct TinyModel {
@@ -124,7 +127,7 @@ TEST_F(TapeTest, BackwardIsForwardReversed) {
 }
 
 TEST_F(TapeTest, RecomputedLayersRunAgainBeforeTheirBackward) {
-  const Recorded r = record({.recompute = {1}});
+  const Recorded r = record({.layers = kWhole});
   const std::string layer =
       "b:linear b:activation b:linear b:add b:add b:linear b:activation b:linear ";
   EXPECT_EQ(names(r.trace),
@@ -140,11 +143,12 @@ TEST_F(TapeTest, SomeLayersMayBeRecomputed) {
     const std::string all = names(record(options).trace);
     return all.substr(all.find("classifier ") + 11);
   };
-  EXPECT_EQ(backward_of({.recompute = {1, 1}}), kept + kept + again + "b:embedding ");
-  EXPECT_EQ(backward_of({.recompute = {1, 2}, .mark_idle = true}),
+  const LayerRecompute whole{.whole = true}, none;
+  const std::vector<LayerRecompute> first = {whole}, two = {whole, whole}, other = {whole, none, whole};
+  EXPECT_EQ(backward_of({.layers = first}), kept + kept + again + "b:embedding ");
+  EXPECT_EQ(backward_of({.layers = two, .mark_idle = true}),
             kept + again + again + "b:embedding ");
-  EXPECT_EQ(backward_of({.recompute = {1, 1, 2}}), again + kept + again + "b:embedding ");
-  EXPECT_EQ(backward_of({.recompute = {2, 0}}), kept + kept + kept + "b:embedding ");
+  EXPECT_EQ(backward_of({.layers = other}), again + kept + again + "b:embedding ");
 }
 
 TEST_F(TapeTest, LayersWithinARecomputedLayerAreRecomputed) {
@@ -162,7 +166,7 @@ TEST_F(TapeTest, LayersWithinARecomputedLayerAreRecomputed) {
     classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
   };
   const std::string kept = "b:add b:linear ", again = "b:linear b:add b:add b:linear b:linear ";
-  EXPECT_EQ(names(record({.recompute = {1, 1}}, 1, nested).trace),
+  EXPECT_EQ(names(record({.layers = std::span(kWhole).first(1)}, 1, nested).trace),
             "embedding linear add linear add classifier " + kept + again + "b:embedding ");
 }
 
@@ -170,7 +174,7 @@ TEST_F(TapeTest, AGroupOfLayersRunsForwardAndThenBackward) {
   const std::string forward = "b:linear b:activation b:linear b:add ";
   const std::string backward = "b:add b:linear b:activation b:linear ";
   const auto backward_of = [&](uint32_t layers_at_once) {
-    const std::string all = names(record({.recompute = {layers_at_once}}).trace);
+    const std::string all = names(record({.layers = kWhole, .layers_at_once = layers_at_once}).trace);
     return all.substr(all.find("classifier ") + 11);
   };
   // The first two layers are a group; the third layer is another group.
@@ -200,19 +204,19 @@ TEST_F(TapeTest, EachUseOfAWeightHasItsOwnSum) {
 
 TEST_F(TapeTest, RecomputationChangesNoGradient) {
   for (uint32_t k : {1u, 2u, 3u}) {
-    const Recorded plain = record({}, k), again = record({.recompute = {1}}, k);
+    const Recorded plain = record({}, k), again = record({.layers = kWhole}, k);
     EXPECT_EQ(plain.contributions(), again.contributions());
     EXPECT_EQ(plain.num_uses, again.num_uses);
     EXPECT_EQ(plain.order, again.order);
     EXPECT_GT(again.flops(), plain.flops());
-    const Recorded together = record({.recompute = {2}}, k);
+    const Recorded together = record({.layers = kWhole, .layers_at_once = 2}, k);
     EXPECT_EQ(together.contributions(), plain.contributions());
     EXPECT_EQ(together.flops(), again.flops());
   }
 }
 
 TEST_F(TapeTest, RecomputationReadsTheSameUses) {
-  const Recorded r = record({.recompute = {1}});
+  const Recorded r = record({.layers = kWhole});
   std::string reads;
   for (const Call& m : r.trace.calls) {
     if (m.phase != Phase::Backward) continue;
@@ -236,8 +240,8 @@ TEST_F(TapeTest, BackwardDeclaresWhetherItReadsTheWeight) {
 
 TEST_F(TapeTest, AllActivationsAreReleasedInTheStep) {
   for (const TapeOptions& options :
-       {TapeOptions{}, TapeOptions{.recompute = {1}}, TapeOptions{.recompute = {2}},
-        TapeOptions{.mark_idle = true}, TapeOptions{.recompute = {2}, .mark_idle = true},
+       {TapeOptions{}, TapeOptions{.layers = kWhole}, TapeOptions{.layers = kWhole, .layers_at_once = 2},
+        TapeOptions{.mark_idle = true}, TapeOptions{.layers = kWhole, .layers_at_once = 2, .mark_idle = true},
         TapeOptions{.training = false}}) {
     const Recorded r = record(options, 2);
     EXPECT_EQ(r.live_bytes_after, 0u);
@@ -252,7 +256,7 @@ TEST_F(TapeTest, AllActivationsAreReleasedInTheStep) {
 }
 
 TEST_F(TapeTest, ActivationsNeverOverlap) {
-  const Recorded r = record({.recompute = {1}});
+  const Recorded r = record({.layers = kWhole});
   const auto& spans = r.trace.activations;
   for (size_t a = 0; a < spans.size(); ++a) {
     for (size_t b = a + 1; b < spans.size(); ++b) {
@@ -268,9 +272,9 @@ TEST_F(TapeTest, ActivationsNeverOverlap) {
 
 TEST_F(TapeTest, RecomputationAndEvaluationTakeLessMemory) {
   const size_t keep = record({}).trace.arena_bytes;
-  const size_t recompute = record({.recompute = {1}}).trace.arena_bytes;
+  const size_t recompute = record({.layers = kWhole}).trace.arena_bytes;
   const size_t evaluation = record({.training = false}).trace.arena_bytes;
-  const size_t some = record({.recompute = {1, 2}}).trace.arena_bytes;
+  const size_t some = record({.layers = std::span(kWhole).first(2)}).trace.arena_bytes;
   EXPECT_LT(recompute, some);
   EXPECT_LT(some, keep);
   EXPECT_LE(evaluation, recompute);
@@ -312,7 +316,7 @@ TEST_F(TapeTest, ActivationsAreIdleBetweenForwardAndBackwardOfTheirLayer) {
 }
 
 TEST_F(TapeTest, OnlyKeptActivationsAreIdle) {
-  const Trace trace = record({.recompute = {1}, .mark_idle = true}).trace;
+  const Trace trace = record({.layers = kWhole, .mark_idle = true}).trace;
   std::string idle_intervals;
   for (const IdleInterval& r : trace.idle_intervals) {
     idle_intervals += fmt::format("{}:{}-{} ", trace.activations[r.span].first_call, r.last_before,
@@ -330,9 +334,9 @@ TEST_F(TapeTest, AValueUsedAcrossLayersIsRejectedWithGroupsOrIdleMarks) {
     classifier_cross_entropy(tape, add(tape, first, second), model_.wte, kVocabulary, ids);
   };
   EXPECT_NO_THROW(record({}, 1, across));
-  EXPECT_NO_THROW(record({.recompute = {1}}, 1, across));
+  EXPECT_NO_THROW(record({.layers = kWhole}, 1, across));
   EXPECT_THROW(record({.mark_idle = true}, 1, across), ConfigError);
-  EXPECT_THROW(record({.recompute = {2}}, 1, across), ConfigError);
+  EXPECT_THROW(record({.layers = kWhole, .layers_at_once = 2}, 1, across), ConfigError);
 }
 
 /// A loss between two layers has already written a gradient, so it must stay.
@@ -345,7 +349,7 @@ TEST_F(TapeTest, ALossBetweenLayersEndsAGroup) {
     x = tape.layer(body, x);
     classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
   };
-  EXPECT_EQ(record({.recompute = {2}}, 1, between).contributions(),
+  EXPECT_EQ(record({.layers = kWhole, .layers_at_once = 2}, 1, between).contributions(),
             record({}, 1, between).contributions());
 }
 
@@ -361,7 +365,7 @@ TEST_F(TapeTest, StagesOfALossRunBeforeTheNextLayer) {
       classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids, slices);
     }
   };
-  const Recorded kept = record({}, 1, between), again = record({.recompute = {1}}, 1, between);
+  const Recorded kept = record({}, 1, between), again = record({.layers = kWhole}, 1, between);
   EXPECT_EQ(again.contributions(), kept.contributions());
   EXPECT_EQ(again.num_uses, kept.num_uses);
   EXPECT_EQ(names(kept.trace)
@@ -404,7 +408,7 @@ TEST_F(TapeTest, CountsTheFlopsOfALinearCall) {
 
 TEST_F(TapeTest, WorkInPlacePassesTheGradientOn) {
   for (const TapeOptions& options :
-       {TapeOptions{}, TapeOptions{.recompute = {1}}, TapeOptions{.mark_idle = true}}) {
+       {TapeOptions{}, TapeOptions{.layers = kWhole}, TapeOptions{.mark_idle = true}}) {
     const Recorded r = record(options, 2, [&](Tape& tape, Tensor ids) {
       Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
       const auto body = [this](Tape& t, Variable v) {
@@ -415,7 +419,7 @@ TEST_F(TapeTest, WorkInPlacePassesTheGradientOn) {
     });
     const std::string again = "b:linear b:rotary_table b:rotary b:linear ";
     const std::string one = "embedding linear rotary_table rotary linear classifier " +
-                            (options.recompute.layers_at_once > 0 ? again : "") +
+                            (!options.layers.empty() ? again : "") +
                             "b:linear b:rotary b:linear b:embedding ";
     EXPECT_EQ(names(r.trace), one + one);
     EXPECT_EQ(r.live_bytes_after, 0u);
@@ -450,7 +454,7 @@ TEST_F(TapeTest, CallsDoNotNest) {
 }
 
 TEST_F(TapeTest, ALossIsNotRecomputed) {
-  EXPECT_THROW(record({.recompute = {1}}, 1,
+  EXPECT_THROW(record({.layers = kWhole}, 1,
                       [&](Tape& tape, Tensor ids) {
                         const Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe,
                                                      kChannels, DType::BF16);

@@ -42,7 +42,7 @@ TEST_P(Gpt2Reference, LearningRatesEqualThoseOfPyTorch) {
 TEST_P(Gpt2Reference, SmallestBudgetGivesTheSameBits) {
   const ReferenceRun reference = load_reference(GetParam());
   const RunResult resident = run_ebb(reference);
-  for (const Recompute recompute : {kRecomputeNone, kRecomputeEach}) {
+  for (const Recompute& recompute : {kRecomputeNone, kRecomputeEach}) {
     const RunResult tight = run_ebb(reference, {.chunk_bytes = kSmallChunk,
                                                 .recompute = recompute,
                                                 .smallest_budget = true,

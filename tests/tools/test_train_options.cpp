@@ -232,7 +232,7 @@ TEST(TrainOptions, OtherNamesAreAccepted) {
   };
   EXPECT_EQ(recompute_with({"--gradient-checkpointing"}), RecomputeRequest(kRecomputeEach));
   EXPECT_EQ(recompute_with({"--recompute", "sqrt"}), RecomputeRequest(SquareRootOfLayers{}));
-  EXPECT_EQ(recompute_with({"--recompute", "3"}), RecomputeRequest(Recompute{.layers_at_once = 3}));
+  EXPECT_EQ(recompute_with({"--recompute", "3"}), RecomputeRequest(recompute_together(3)));
   EXPECT_EQ(parse_with({"--activations", "offload"}).schedule.activations,
             ActivationPlacement::Offload);
   EXPECT_EQ(parse_with({"--lr=0.5"}).learning_rate, 0.5);

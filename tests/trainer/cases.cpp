@@ -79,14 +79,11 @@ std::string to_string(const TrainingCase& run) {
   static constexpr std::string_view kBetween[] = {"", ", weights resident",
                                                   ", updated on the device"};
   return fmt::format(
-      "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}{}, {} threads, updates {}, {}, "
+      "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}, {} threads, updates {}, {}, "
       "activations {}{}{}",
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
-      kMemory[static_cast<int>(run.memory)], run.num_pieces, run.recompute.layers_at_once,
-      run.recompute.of != kAllLayers
-          ? fmt::format(" of {} in {}", run.recompute.first, run.recompute.of)
-      : run.recompute.first != kAllLayers ? fmt::format(" of {}", run.recompute.first)
-                                          : "",
+      kMemory[static_cast<int>(run.memory)], run.num_pieces,
+      name_of(run.recompute, static_cast<uint32_t>(run.model.num_layers)),
       run.num_threads,
       run.update == UpdateOrder::Wait        ? "waited for"
       : run.update == UpdateOrder::Speculate ? "speculative"

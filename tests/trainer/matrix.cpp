@@ -47,21 +47,20 @@ TrainingCase case_of(const Choice& choice) {
   static constexpr size_t kNumPieces[] = {1, 4, 9};
   static constexpr UpdateOrder kUpdates[] = {UpdateOrder::Wait, UpdateOrder::Overlap,
                                              UpdateOrder::Speculate};
-  const bool is_in_part = choice[5] == 3, may_leave = choice[9] == 1;
   return {.dtype = choice[0] == 0 ? DType::BF16 : DType::F32,
           .clip = choice[1] == 1,
           .accumulation = static_cast<uint32_t>(choice[2] + 1),
           .memory = static_cast<Memory>(choice[3]),
           .num_pieces = kNumPieces[choice[4]],
-          // No layer, or groups of 1 or 2 layers, or single layers: three of the four, or every
-          // second one if activations are offloaded, as the planner does.
-          .recompute = !is_in_part ? Recompute{.layers_at_once = static_cast<uint32_t>(choice[5])}
-                       : may_leave ? Recompute{.layers_at_once = 1, .first = 1, .of = 2}
-                                   : Recompute{.layers_at_once = 1, .first = 3},
+          // Nothing, each layer, two layers together, or another set of values in each layer.
+          .recompute = choice[5] == 0   ? kRecomputeNone
+                       : choice[5] == 1 ? kRecomputeEach
+                       : choice[5] == 2 ? recompute_together(2)
+                                        : Recompute{{kMlpLevel, kKeepAll, kAttentionLevel, kNorms}},
           .num_threads = choice[6] + 1,
           .update = kUpdates[choice[7]],
           .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,
-          .activations = may_leave ? ActivationPlacement::Offload : ActivationPlacement::Device,
+          .activations = choice[9] == 1 ? ActivationPlacement::Offload : ActivationPlacement::Device,
           .between = static_cast<Between>(choice[10])};
 }
 

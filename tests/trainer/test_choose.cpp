@@ -113,10 +113,10 @@ TEST_P(Choosing, RecomputingAllLayersIsNotPredictedFaster) {
   const Preparation p = chosen();
   int num_compared = 0;
   for (const Candidate& c : p.candidates) {
-    if (!c.why_not.empty() || c.schedule.recompute.first == kAllLayers) continue;
+    if (!c.why_not.empty() || c.schedule.recompute.groups.size() < 2) continue;
     TrainerOptions requested = options();
     requested.schedule.micro_batch_order = c.schedule.micro_batch_order;
-    requested.schedule.recompute = Recompute{c.schedule.recompute.layers_at_once};
+    requested.schedule.recompute = recompute_together(c.schedule.recompute.layers_at_once);
     requested.schedule.activations = c.schedule.activations;
     requested.schedule.update = c.schedule.update;
     const Preparation all = prepare(model_, requested, budgets(), GetParam().machine);
@@ -130,15 +130,16 @@ TEST_P(Choosing, RecomputingAllLayersIsNotPredictedFaster) {
 TEST_P(Choosing, TheTableIsComplete) {
   const Preparation p = chosen();
   const size_t orders = GetParam().accumulation == 1 ? 1 : 2;
-  ASSERT_EQ(p.candidates.size(), orders * 3 * 2 * 2);
-  for (size_t i = 0; i < p.candidates.size(); ++i) {
-    const Schedule& c = p.candidates[i].schedule;
-    for (size_t j = 0; j < i; ++j) {
-      const Schedule& d = p.candidates[j].schedule;
-      EXPECT_FALSE(c.micro_batch_order == d.micro_batch_order &&
-                   c.recompute.layers_at_once == d.recompute.layers_at_once &&
-                   c.activations == d.activations && c.update == d.update);
-    }
+  ASSERT_EQ(p.candidates.size(), orders * 4 * 2 * 2);
+  // The search may have changed what two candidates recompute to the same, but not more.
+  for (const Candidate& c : p.candidates) {
+    const auto num = std::ranges::count_if(p.candidates, [&](const Candidate& other) {
+      return other.schedule.micro_batch_order == c.schedule.micro_batch_order &&
+             other.schedule.recompute == c.schedule.recompute &&
+             other.schedule.activations == c.schedule.activations &&
+             other.schedule.update == c.schedule.update;
+    });
+    EXPECT_LE(num, 2);
   }
   const Candidate& c = p.candidates[p.chosen];
   EXPECT_EQ(c.schedule, p.schedule);
@@ -180,18 +181,16 @@ TEST(Choose, SpreadsRecomputedLayersWhenTheLinkIsTooSlow) {
       static_cast<double>(kept.plan.stored_bytes) / (kept.flops / machine.flops_per_s / 3 * 2);
   const Preparation p = prepared({}, machine);
   const Candidate& c = p.candidates[p.chosen];
-  const Recompute chosen = c.schedule.recompute;
-  EXPECT_EQ(chosen.layers_at_once, 1u);
-  EXPECT_NE(chosen.of, kAllLayers);
-  EXPECT_GT(recomputed_layers(chosen, 12), 0u);
-  EXPECT_LT(recomputed_layers(chosen, 12), 12u);
-  for (const Recompute other : {kRecomputeNone, kRecomputeEach}) {
-    EXPECT_LT(1.02 * c.seconds, seconds(prepared(other, machine))) << name_of(other);
+  const std::vector<ValueGroups>& chosen = c.schedule.recompute.groups;
+  ASSERT_EQ(chosen.size(), 12u);
+  EXPECT_NE(chosen[0], chosen[11]);
+  for (const Recompute& other : {kRecomputeNone, kRecomputeEach}) {
+    EXPECT_LT(1.02 * c.seconds, seconds(prepared(other, machine))) << name_of(other, 12);
   }
-  for (uint32_t first = 1; first < 12; ++first) {
-    const Recompute of_first{.layers_at_once = 1, .first = first};
-    EXPECT_LT(c.seconds, seconds(prepared(of_first, machine))) << "the first " << first;
-  }
+  std::vector<ValueGroups> first = chosen;  // the same, but not spread
+  std::ranges::sort(first, std::ranges::greater{});
+  EXPECT_LT(c.seconds, seconds(prepared(Recompute{first}, machine)))
+      << name_of(c.schedule.recompute, 12);
 }
 
 class ChooseRecomputed : public testing::Test {
@@ -207,8 +206,12 @@ class ChooseRecomputed : public testing::Test {
         {.device_memory = device_memory, .host_memory = host_memory, .device = {.num_threads = 1}},
         machine);
   }
-  static TrainerOptions recomputed(TrainerOptions options, uint32_t num, uint32_t of) {
-    options.schedule.recompute = Recompute{.layers_at_once = 1, .first = num, .of = of};
+  /// The first `num` layers of each `of` recompute these values.
+  static TrainerOptions recomputed(TrainerOptions options, uint32_t num, uint32_t of,
+                                   ValueGroups groups = kWholeLayer) {
+    Recompute recompute{std::vector<ValueGroups>(of, kKeepAll)};
+    std::fill_n(recompute.groups.begin(), num, groups);
+    options.schedule.recompute = recompute;
     return options;
   }
 
@@ -230,11 +233,14 @@ class ChooseRecomputed : public testing::Test {
 TEST_F(ChooseRecomputed, ConsidersEveryNumberOfLayers) {
   for (const size_t gib : {4, 6, 8}) {
     const double chosen_s = seconds(choose_with(open_, gib * kGiB));
-    for (const uint32_t of : {2, 3, 4}) {
-      for (uint32_t num = 1; num < of; ++num) {
-        const Preparation requested = choose_with(recomputed(open_, num, of), gib * kGiB);
-        EXPECT_LE(chosen_s, (1 + kEqualSeconds) * seconds(requested))
-            << num << " of " << of << " in " << gib << " GiB";
+    for (const uint32_t of : {1, 2, 3, 4}) {
+      for (uint32_t num = 1; num <= of; ++num) {
+        for (const ValueGroups groups : {kNormsLevel, kMlpLevel, kAttentionLevel, kWholeLayer}) {
+          const Preparation requested =
+              choose_with(recomputed(open_, num, of, groups), gib * kGiB);
+          EXPECT_LE(chosen_s, (1 + kEqualSeconds) * seconds(requested))
+              << name_of_groups(groups) << " in " << num << " of " << of << " in " << gib << " GiB";
+        }
       }
     }
   }

@@ -40,7 +40,7 @@ TEST_F(ChooseTest, NothingIsRecomputedIfMemoryAllows) {
   const size_t block = smallest(options, kRecomputeEach);
   ASSERT_LT(block, smallest(options, kRecomputeNone));
   const Preparation tight = choose_in(options, block, machine);
-  EXPECT_EQ(tight.schedule.recompute.layers_at_once, 1u);
+  EXPECT_FALSE(tight.schedule.recompute.groups.empty());
   EXPECT_FALSE(tight.candidates[0].why_not.empty());
   EXPECT_EQ(tight.candidates[0].smallest_device_bytes, smallest(options, kRecomputeNone));
 }
@@ -199,7 +199,7 @@ std::string names_of(const std::vector<Setting>& settings, const Schedule& sched
   return names;
 }
 
-/// The amount of recomputation is a number of layers, or with offloading that of a pattern.
+/// Each amount of recomputation is a schedule of its own.
 TEST_F(ChooseTest, SearchesTheAmountOfRecomputation) {
   const TrainerOptions options{.schedule = {.update = UpdateOrder::Wait, .device_updates = 0}};
   const Preparation p = prepare(model_, options, {.device = {.num_threads = 1}});
@@ -242,7 +242,7 @@ TEST_F(ChooseTest, BothTiersMustFitTogetherInSharedMemory) {
   ASSERT_EQ(all.schedule.recompute, kRecomputeNone);
   const Preparation less =
       prepare(model_, options, {.total_memory = needed - 1, .device = {.num_threads = 1}});
-  EXPECT_EQ(less.schedule.recompute.layers_at_once, 1u);
+  EXPECT_FALSE(less.schedule.recompute.groups.empty());
   EXPECT_SAYS(less.candidates[0].why_not, "in all");
   EXPECT_THROW(prepare(model_, options, {.total_memory = needed / 2, .device = {.num_threads = 1}}),
                PlanError);

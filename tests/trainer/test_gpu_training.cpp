@@ -41,8 +41,8 @@ TEST_F(GpuTraining, BitsDoNotDependOnTheBudget) {
 TEST_F(GpuTraining, BitsDoNotDependOnRecomputation) {
   expect_same_bits(
       {{.memory = Memory::Smallest, .recompute = kRecomputeEach},
-       {.recompute = Recompute{.layers_at_once = 2}},
-       {.clip = false, .memory = Memory::Between, .recompute = {.layers_at_once = 1, .first = 1}}});
+       {.recompute = recompute_together(2)},
+       {.clip = false, .memory = Memory::Between, .recompute = Recompute{{kWholeLayer, kKeepAll, kMlpLevel, kNormsLevel}}}});
 }
 
 TEST_F(GpuTraining, BitsDoNotDependOnTheOrderOfMicroBatches) {

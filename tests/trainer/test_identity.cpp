@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "device/random.h"
 #include "tests/trainer/identity.h"
 
 namespace ebb::test {
@@ -42,7 +43,7 @@ void check_few_schedules(IdentityCheck& check, const TrainingCase& of) {
     run.num_pieces = 9;
     run.between = Between::State;
     check.run(run);
-    run.recompute = Recompute{.layers_at_once = 2};
+    run.recompute = recompute_together(2);
     run.between = Between::Weights;
     run.order = MicroBatchOrder::Horizontal;
     check.run(run);
@@ -62,6 +63,41 @@ TEST(Identity, Dropout) {
   IdentityCheck check;
   check_few_schedules(check, {.accumulation = 2, .evaluation_batches = 1, .dropout = 0.2f});
   EXPECT_EQ(check.num_runs(), 12u);
+}
+
+/// Each group of values alone, and the sets that --recompute names.
+TEST(Identity, EachGroupOfRecomputedValues) {
+  IdentityCheck check;
+  for (const ValueGroups groups : {kNorms, kActivations, kMlp, kAttention, kOthers, kNormsLevel,
+                                   kMlpLevel, kAttentionLevel, kWholeLayer}) {
+    for (const float dropout : {0.0f, 0.2f}) {
+      check.run({.accumulation = 2,
+                 .memory = Memory::Smallest,
+                 .recompute = {{groups}},
+                 .order = MicroBatchOrder::Vertical,
+                 .dropout = dropout});
+    }
+  }
+  EXPECT_EQ(check.num_runs(), 20u);
+}
+
+/// Any set of groups in any layer.
+TEST(Identity, RandomGroupsOfRecomputedValues) {
+  IdentityCheck check;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    TrainingCase run{.dtype = seed % 5 == 0 ? DType::F32 : DType::BF16,
+                     .accumulation = 2,
+                     .memory = seed % 3 == 0 ? Memory::Between : Memory::Smallest,
+                     .num_threads = 2,
+                     .dropout = seed % 4 == 0 ? 0.2f : 0};
+    for (int64_t i = 0; i < run.model.num_layers; ++i) {
+      const auto word = philox4x32(seed, static_cast<uint64_t>(i), 46)[0];
+      run.recompute.groups.push_back(static_cast<ValueGroups>(word % (kWholeLayer + 1)));
+    }
+    run.order = seed % 2 == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical;
+    run.activations = seed / 2 % 2 == 0 ? ActivationPlacement::Device : ActivationPlacement::Offload;
+    check.run(run);
+  }
 }
 
 TEST(Identity, EvaluationHasNoDropout) {
@@ -155,7 +191,7 @@ TEST(Identity, EvaluationBetweenSteps) {
   IdentityCheck check;
   TrainingCase run{.accumulation = 2, .evaluation_batches = 2};
   for (const Memory memory : {Memory::Smallest, Memory::Between}) {
-    for (const Recompute recompute : {kRecomputeNone, kRecomputeEach}) {
+    for (const Recompute& recompute : {kRecomputeNone, kRecomputeEach}) {
       run.memory = memory;
       run.recompute = recompute;
       run.num_threads = 2;

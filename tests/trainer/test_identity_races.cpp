@@ -11,7 +11,7 @@ TEST(IdentityRaces, SmallestBudgetTwoThreads) {
   IdentityCheck check;
   for (const bool clip : {false, true}) {
     for (const Memory memory : {Memory::Smallest, Memory::Between}) {
-      for (const Recompute recompute : {kRecomputeNone, kRecomputeEach}) {
+      for (const Recompute& recompute : {kRecomputeNone, kRecomputeEach}) {
         check.run({.clip = clip,
                    .accumulation = 2,
                    .memory = memory,

@@ -65,6 +65,15 @@ Outcome run_race(bool wait) {
   return train(model, wait ? good : without_waits(good, kRacing), run).outcome;
 }
 
+/// A value is freed, and the call that made it does not run again.
+TEST_F(Planted, AMissingRepeatedCallIsFound) {
+  run_.recompute = {{kNormsLevel}};
+  Preparation damaged = plan();
+  ASSERT_FALSE(damaged.layer_lists.at(1).repeated_calls.empty());
+  damaged.layer_lists[1].repeated_calls.pop_back();
+  EXPECT_THROW(outcome(damaged), LogicError);
+}
+
 TEST_F(Planted, MissingWaitsAreInvalid) { expect_invalid(without_waits(plan(), kRacing)); }
 
 /// A block that is not loaded yet is poisoned with NaN, so the norm is NaN or the bits differ.

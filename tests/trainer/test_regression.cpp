@@ -35,7 +35,7 @@ TEST_P(RegressionIdentity, HasTheSameBitsForEveryScheduleAndNumberOfThreads) {
   expect_same();
   run.memory = Memory::Between;
   run.num_pieces = 1;
-  run.recompute = Recompute{.layers_at_once = 2};
+  run.recompute = recompute_together(2);
   run.order = MicroBatchOrder::Horizontal;
   run.activations = ActivationPlacement::Device;
   expect_same();
