@@ -11,10 +11,10 @@ enum class CallKind : uint8_t { Norm, Activation, Attention, Product, Other };
 
 CallKind kind_of(std::string_view name) {
   static constexpr std::pair<std::string_view, CallKind> kKinds[] = {
-      {"layer_norm", CallKind::Norm},       {"rms_norm", CallKind::Norm},
-      {"head_norm", CallKind::Norm},        {"activation", CallKind::Activation},
-      {"swiglu", CallKind::Activation},     {"multiply", CallKind::Activation},
-      {"softmax", CallKind::Activation},    {"attention", CallKind::Attention},
+      {"layer_norm", CallKind::Norm},    {"rms_norm", CallKind::Norm},
+      {"head_norm", CallKind::Norm},     {"activation", CallKind::Activation},
+      {"swiglu", CallKind::Activation},  {"multiply", CallKind::Activation},
+      {"softmax", CallKind::Activation}, {"attention", CallKind::Attention},
       {"linear", CallKind::Product}};
   const auto* const found = std::ranges::find(kKinds, name, [](const auto& k) { return k.first; });
   return found == std::end(kKinds) ? CallKind::Other : found->second;
@@ -53,10 +53,9 @@ class Lists {
     const std::vector<ValueGroups> group = groups_of(layer);
     for (size_t c = 0; c < layer.calls.size(); ++c) {
       const ObservedCall& call = layer.calls[c];
-      const auto values =
-          std::span(layer.values).subspan(call.first_value, call.num_values);
-      const bool stays = (group[c] & groups) == 0 ||
-                         std::ranges::any_of(values, &ObservedValue::used_outside);
+      const auto values = std::span(layer.values).subspan(call.first_value, call.num_values);
+      const bool stays =
+          (group[c] & groups) == 0 || std::ranges::any_of(values, &ObservedValue::used_outside);
       for (uint32_t i = 0; i < call.num_values; ++i) {
         const ObservedValue& value = values[i];
         is_kept_[call.first_value + i] =
@@ -177,7 +176,10 @@ std::vector<LayerRecompute> recompute_lists(const Recompute& recompute,
 
 std::string name_of_groups(ValueGroups groups) {
   static constexpr std::pair<ValueGroups, std::string_view> kSets[] = {
-      {kKeepAll, "none"}, {kNormsLevel, "norms"}, {kMlpLevel, "mlp"}, {kAttentionLevel, "attention"},
+      {kKeepAll, "none"},
+      {kNormsLevel, "norms"},
+      {kMlpLevel, "mlp"},
+      {kAttentionLevel, "attention"},
       {kWholeLayer, "layer"}};
   static constexpr std::pair<ValueGroups, std::string_view> kGroups[] = {
       {kNorms, "norm outputs"},

@@ -59,7 +59,7 @@ struct LayerRecompute {
   /// The layer's function runs again as a whole, maybe together with other layers. The lists are
   /// empty then.
   bool whole = false;
-  std::vector<uint32_t> freed_values = {};  ///< freed at the end of the layer's forward
+  std::vector<uint32_t> freed_values = {};    ///< freed at the end of the layer's forward
   std::vector<uint32_t> repeated_calls = {};  ///< run again before its backward, in this order
 };
 

@@ -312,7 +312,8 @@ void Tape::record_layer(const LayerFunction& body, Variable input, Variable resu
                         size_t first_use) {
   uint32_t num_before = 0;
   if (phase_ == Phase::Forward && !records_.empty() &&
-      records_.back().kind == RecordKind::WholeLayer && records_.back().layer_output.id == input.id && values_[input.id].gradient < 0) {
+      records_.back().kind == RecordKind::WholeLayer &&
+      records_.back().layer_output.id == input.id && values_[input.id].gradient < 0) {
     num_before = (records_.back().num_layers_before + 1) % options_.layers_at_once;
   }
   if (num_before > 0) {

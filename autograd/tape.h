@@ -97,8 +97,8 @@ class Tape {
   /// recomputed, `body` runs again after layer() has returned, so it captures values, and
   /// references only to objects that outlive the step. Nothing may use an inner value of a layer
   /// after the layer has ended, because recomputation and evaluation free the inner values. Where
-  /// `mark_idle` is on or several layers run again together, nothing may use the input either, and the
-  /// result only until the end of the next layer; otherwise the dry run throws ConfigError.
+  /// `mark_idle` is on or several layers run again together, nothing may use the input either, and
+  /// the result only until the end of the next layer; otherwise the dry run throws ConfigError.
   Variable layer(const LayerFunction& body, Variable input);
   /// x = layer(body, x), where nothing uses the old x after the layer. An evaluation frees it, so
   /// that only two values of consecutive layers exist at the same time.
@@ -193,7 +193,7 @@ class Tape {
     Variable layer_input = {}, layer_output = {};
     int32_t of_layer = -1;           // -1: it is in no layer
     uint32_t num_layers_before = 0;  // that are recomputed together with this one
-    size_t first_record = 0;  // RunAgain: of the layer
+    size_t first_record = 0;         // RunAgain: of the layer
     size_t first_use_log = 0;
     std::string_view name = {};
     std::array<ParameterUse, kMaxUses> uses = {};

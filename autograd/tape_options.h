@@ -22,8 +22,8 @@ struct TapeOptions {
   bool training = true;  ///< false: an evaluation, which has no backward
   /// What to recompute of each layer. Layers without an entry keep all values.
   std::span<const LayerRecompute> layers = {};
-  uint32_t layers_at_once = 1;         ///< so many layers that run again as a whole are a group
-  LayerObserver* observer = nullptr;   ///< gets what each layer does; with nothing recomputed
+  uint32_t layers_at_once = 1;        ///< so many layers that run again as a whole are a group
+  LayerObserver* observer = nullptr;  ///< gets what each layer does; with nothing recomputed
   bool mark_idle = false;    ///< activations are marked as idle between forward and backward
   Dropout dropout = {};      ///< the tape sets the sample and the site; used in training only
   uint32_t micro_batch = 0;  ///< its number in the step

@@ -37,8 +37,9 @@ namespace {
 
 std::string short_name(const Candidate& c) {
   const Schedule& s = c.schedule;
-  return fmt::format("{}/{}/{}/{}", name_of(s.micro_batch_order).substr(0, 1), name_of_groups(s.recompute.of_layer(0)),
-                     name_of(s.activations).substr(0, 1), name_of(s.update).substr(0, 1));
+  return fmt::format("{}/{}/{}/{}", name_of(s.micro_batch_order).substr(0, 1),
+                     name_of_groups(s.recompute.of_layer(0)), name_of(s.activations).substr(0, 1),
+                     name_of(s.update).substr(0, 1));
 }
 
 /// Requests the settings that short_name() names. All layers are recomputed, or none; the planner
@@ -46,9 +47,8 @@ std::string short_name(const Candidate& c) {
 ScheduleRequest by_hand(const Candidate& c) {
   const Schedule& s = c.schedule;
   return {.micro_batch_order = s.micro_batch_order,
-          .recompute = s.recompute.groups.empty()
-                           ? kRecomputeNone
-                           : recompute_together(s.recompute.layers_at_once),
+          .recompute = s.recompute.groups.empty() ? kRecomputeNone
+                                                  : recompute_together(s.recompute.layers_at_once),
           .activations = s.activations,
           .update = s.update};
 }

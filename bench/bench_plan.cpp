@@ -148,7 +148,8 @@ void measure_choice(benchmark::State& state) {
   state.counters["operations"] = static_cast<double>(chosen.plan.ops.size());
   state.SetLabel(fmt::format("{} candidates; {}, recompute {}, updates {}",
                              chosen.candidates.size(), name_of(chosen.schedule.micro_batch_order),
-                             name_of(chosen.schedule.recompute, chosen.num_layers), name_of(chosen.schedule.update)));
+                             name_of(chosen.schedule.recompute, chosen.num_layers),
+                             name_of(chosen.schedule.update)));
 }
 
 void register_all(Arguments) {

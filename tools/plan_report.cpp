@@ -42,9 +42,9 @@ std::string compute_line(const Machine& m, const Machine& optimistic) {
 
 std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers) {
   const Schedule& s = c.schedule;
-  const std::string settings = fmt::format(
-      "{} {:<11} {:<19} {:<11} {:<8}", chosen ? '*' : ' ', name_of(s.micro_batch_order),
-      name_of(s.recompute, num_layers), name_of(s.activations), name_of(s.update));
+  const std::string settings =
+      fmt::format("{} {:<11} {:<22} {:<11} {:<8}", chosen ? '*' : ' ', name_of(s.micro_batch_order),
+                  name_of(s.recompute, num_layers), name_of(s.activations), name_of(s.update));
   if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
   return fmt::format("{} {:>10.4f} {:>10.4f} {:<18} {:>12} {:>12}\n", settings, c.seconds,
                      c.bound.seconds, c.bound.bound_by, format_bytes(c.moved_bytes),
@@ -166,7 +166,7 @@ std::string machine_line(const Machine& m, const std::optional<Machine>& optimis
 
 std::string candidate_table(const Preparation& p) {
   std::string text = fmt::format(
-      "  {:<11} {:<19} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
+      "  {:<11} {:<22} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
       "recompute", "activations", "update", "predicted", "bound s", "by", "moves", "device");
   for (size_t i = 0; i < p.candidates.size(); ++i) {
     text += candidate_line(p.candidates[i], i == p.chosen, p.num_layers);

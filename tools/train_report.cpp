@@ -209,10 +209,10 @@ std::string plan_text(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const Candidate& c = p.candidates[p.chosen];
   const Schedule& s = c.schedule;
-  std::string text = fmt::format("{}: {} order, recompute {}, activations on {}, updates {}",
-                                 chosen_text(p), name_of(s.micro_batch_order), name_of(s.recompute, p.num_layers),
-                                 s.activations == ActivationPlacement::Device ? "device" : "host",
-                                 name_of(s.update));
+  std::string text = fmt::format(
+      "{}: {} order, recompute {}, activations on {}, updates {}", chosen_text(p),
+      name_of(s.micro_batch_order), name_of(s.recompute, p.num_layers),
+      s.activations == ActivationPlacement::Device ? "device" : "host", name_of(s.update));
   if (c.seconds > 0) {
     text += fmt::format("; {:.4g} s a step predicted, {:.0f} tok/s, {:.0f} % of the bound by {}",
                         c.seconds, static_cast<double>(setup.shape.num_tokens()) / c.seconds,

@@ -16,8 +16,7 @@ std::string name_of(const Recompute& recompute, uint32_t num_layers) {
                                  ? fmt::format("{} layers", recompute.layers_at_once)
                                  : name_of_groups(groups);
     if (layers.size() == 1) return name;
-    text += text.empty() ? fmt::format("{} in {} of {}", name, count, num_layers)
-                         : fmt::format(", {} in {}", name, count);
+    text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", name, count);
   }
   return text.empty() ? name_of_groups(recompute.of_layer(0)) : text;
 }

@@ -83,8 +83,7 @@ struct ScheduleFields {
 using Schedule = ScheduleFields<std::type_identity_t, Recompute>;
 using ScheduleRequest = ScheduleFields<std::optional, RecomputeRequest>;
 
-/// "none"; "layer"; "3 layers" at once; "mlp in 4 of 12 layers, norms in 8" for a model with 12
-/// layers.
+/// "none"; "layer"; "3 layers" at once; or the numbers of layers: "mlp in 4, norms in 8".
 std::string name_of(const Recompute& recompute, uint32_t num_layers);
 /// "device", ...; "horizontal", ...; "overlap", ...
 std::string_view name_of(ActivationPlacement placement);

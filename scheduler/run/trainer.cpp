@@ -150,13 +150,13 @@ void Trainer::Impl::upload(std::span<const MicroBatch> micro_batches) {
 }
 
 void Trainer::Impl::run_micro_batches(uint32_t count, bool training, float loss_gradient_scale) {
-  micro_batches_.run(model_, {.count = count,
-                              .tape = tape_options(prepared_.options, prepared_.schedule,
-                                                   prepared_.layer_lists, training,
-                                                   optimizer_.step()),
-                              .inputs = buffers_.inputs(),
-                              .loss_total = buffers_.device_loss(),
-                              .loss_gradient_scale = loss_gradient_scale});
+  micro_batches_.run(
+      model_, {.count = count,
+               .tape = tape_options(prepared_.options, prepared_.schedule, prepared_.layer_lists,
+                                    training, optimizer_.step()),
+               .inputs = buffers_.inputs(),
+               .loss_total = buffers_.device_loss(),
+               .loss_gradient_scale = loss_gradient_scale});
   runner_.download_loss();
 }
 

@@ -40,10 +40,10 @@ struct Candidate {
 
 /// The result of prepare().
 struct Preparation {
-  TrainerOptions options;             ///< as requested
-  Schedule schedule;                  ///< what the plan does
-  std::vector<Candidate> candidates;  ///< one per combination of values; simple ones first
-  size_t chosen = 0;                  ///< index of the chosen candidate
+  TrainerOptions options;                   ///< as requested
+  Schedule schedule;                        ///< what the plan does
+  std::vector<Candidate> candidates;        ///< one per combination of values; simple ones first
+  size_t chosen = 0;                        ///< index of the chosen candidate
   std::vector<LayerRecompute> layer_lists;  ///< what the tape recomputes of each layer
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;

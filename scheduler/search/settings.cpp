@@ -50,16 +50,15 @@ struct RecomputeAmounts {
     if (more == 0) return {levels[level]};
     std::vector<ValueGroups> groups(length, levels[level]);
     for (uint32_t i = 0; i < length; ++i) {
-      const bool is_chosen =
-          spreads ? (i + 1) * more / length > i * more / length : i < more;
+      const bool is_chosen = spreads ? (i + 1) * more / length > i * more / length : i < more;
       if (is_chosen) groups[i] = levels[level + 1];
     }
     return groups;
   }
 
   uint32_t amount(const std::vector<ValueGroups>& groups) const {
-    const auto level = static_cast<uint32_t>(
-        std::ranges::find(levels, std::ranges::min(groups)) - levels.begin());
+    const auto level =
+        static_cast<uint32_t>(std::ranges::find(levels, std::ranges::min(groups)) - levels.begin());
     if (groups.size() == 1) return level * length;
     return level * length +
            static_cast<uint32_t>(std::ranges::count(groups, std::ranges::max(groups)));

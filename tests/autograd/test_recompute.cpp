@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <cmath>
+#include <map>
 
 #include "autograd/recompute.h"
 #include "model_zoo/gpt2.h"

@@ -144,10 +144,10 @@ TEST_F(TapeTest, SomeLayersMayBeRecomputed) {
     return all.substr(all.find("classifier ") + 11);
   };
   const LayerRecompute whole{.whole = true}, none;
-  const std::vector<LayerRecompute> first = {whole}, two = {whole, whole}, other = {whole, none, whole};
+  const std::vector<LayerRecompute> first = {whole}, two = {whole, whole},
+                                    other = {whole, none, whole};
   EXPECT_EQ(backward_of({.layers = first}), kept + kept + again + "b:embedding ");
-  EXPECT_EQ(backward_of({.layers = two, .mark_idle = true}),
-            kept + again + again + "b:embedding ");
+  EXPECT_EQ(backward_of({.layers = two, .mark_idle = true}), kept + again + again + "b:embedding ");
   EXPECT_EQ(backward_of({.layers = other}), again + kept + again + "b:embedding ");
 }
 
@@ -174,7 +174,8 @@ TEST_F(TapeTest, AGroupOfLayersRunsForwardAndThenBackward) {
   const std::string forward = "b:linear b:activation b:linear b:add ";
   const std::string backward = "b:add b:linear b:activation b:linear ";
   const auto backward_of = [&](uint32_t layers_at_once) {
-    const std::string all = names(record({.layers = kWhole, .layers_at_once = layers_at_once}).trace);
+    const std::string all =
+        names(record({.layers = kWhole, .layers_at_once = layers_at_once}).trace);
     return all.substr(all.find("classifier ") + 11);
   };
   // The first two layers are a group; the third layer is another group.
@@ -240,8 +241,9 @@ TEST_F(TapeTest, BackwardDeclaresWhetherItReadsTheWeight) {
 
 TEST_F(TapeTest, AllActivationsAreReleasedInTheStep) {
   for (const TapeOptions& options :
-       {TapeOptions{}, TapeOptions{.layers = kWhole}, TapeOptions{.layers = kWhole, .layers_at_once = 2},
-        TapeOptions{.mark_idle = true}, TapeOptions{.layers = kWhole, .layers_at_once = 2, .mark_idle = true},
+       {TapeOptions{}, TapeOptions{.layers = kWhole},
+        TapeOptions{.layers = kWhole, .layers_at_once = 2}, TapeOptions{.mark_idle = true},
+        TapeOptions{.layers = kWhole, .layers_at_once = 2, .mark_idle = true},
         TapeOptions{.training = false}}) {
     const Recorded r = record(options, 2);
     EXPECT_EQ(r.live_bytes_after, 0u);

@@ -83,8 +83,7 @@ std::string to_string(const TrainingCase& run) {
       "activations {}{}{}",
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
       kMemory[static_cast<int>(run.memory)], run.num_pieces,
-      name_of(run.recompute, static_cast<uint32_t>(run.model.num_layers)),
-      run.num_threads,
+      name_of(run.recompute, static_cast<uint32_t>(run.model.num_layers)), run.num_threads,
       run.update == UpdateOrder::Wait        ? "waited for"
       : run.update == UpdateOrder::Speculate ? "speculative"
                                              : "overlapped",

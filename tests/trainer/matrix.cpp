@@ -47,21 +47,22 @@ TrainingCase case_of(const Choice& choice) {
   static constexpr size_t kNumPieces[] = {1, 4, 9};
   static constexpr UpdateOrder kUpdates[] = {UpdateOrder::Wait, UpdateOrder::Overlap,
                                              UpdateOrder::Speculate};
-  return {.dtype = choice[0] == 0 ? DType::BF16 : DType::F32,
-          .clip = choice[1] == 1,
-          .accumulation = static_cast<uint32_t>(choice[2] + 1),
-          .memory = static_cast<Memory>(choice[3]),
-          .num_pieces = kNumPieces[choice[4]],
-          // Nothing, each layer, two layers together, or another set of values in each layer.
-          .recompute = choice[5] == 0   ? kRecomputeNone
-                       : choice[5] == 1 ? kRecomputeEach
-                       : choice[5] == 2 ? recompute_together(2)
-                                        : Recompute{{kMlpLevel, kKeepAll, kAttentionLevel, kNorms}},
-          .num_threads = choice[6] + 1,
-          .update = kUpdates[choice[7]],
-          .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,
-          .activations = choice[9] == 1 ? ActivationPlacement::Offload : ActivationPlacement::Device,
-          .between = static_cast<Between>(choice[10])};
+  return {
+      .dtype = choice[0] == 0 ? DType::BF16 : DType::F32,
+      .clip = choice[1] == 1,
+      .accumulation = static_cast<uint32_t>(choice[2] + 1),
+      .memory = static_cast<Memory>(choice[3]),
+      .num_pieces = kNumPieces[choice[4]],
+      // Nothing, each layer, two layers together, or another set of values in each layer.
+      .recompute = choice[5] == 0   ? kRecomputeNone
+                   : choice[5] == 1 ? kRecomputeEach
+                   : choice[5] == 2 ? recompute_together(2)
+                                    : Recompute{{kMlpLevel, kKeepAll, kAttentionLevel, kNorms}},
+      .num_threads = choice[6] + 1,
+      .update = kUpdates[choice[7]],
+      .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,
+      .activations = choice[9] == 1 ? ActivationPlacement::Offload : ActivationPlacement::Device,
+      .between = static_cast<Between>(choice[10])};
 }
 
 std::vector<Choice> whole_matrix() {

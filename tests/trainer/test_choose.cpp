@@ -162,8 +162,8 @@ INSTANTIATE_TEST_SUITE_P(Situations, Choosing, testing::ValuesIn(kSituations),
 TEST(Choose, SpreadsRecomputedLayersWhenTheLinkIsTooSlow) {
   Gpt2Config config = small_gpt();
   config.num_layers = 12;
-  const Gpt2 model(config, kMicroBatchSize, kLength, DType::BF16);
-  TrainerOptions options{.chunk_bytes = size_t{1} << 20, .gradient_accumulation = 8};
+  const Gpt2 model(config, 16 * kMicroBatchSize, kLength, DType::BF16);
+  TrainerOptions options{.chunk_bytes = size_t{1} << 17, .gradient_accumulation = 8};
   options.schedule = {.micro_batch_order = MicroBatchOrder::Vertical,
                       .recompute = kRecomputeNone,
                       .activations = ActivationPlacement::Offload};
@@ -176,13 +176,13 @@ TEST(Choose, SpreadsRecomputedLayersWhenTheLinkIsTooSlow) {
   };
   Machine machine{.flops_per_s = 1000 * kGB, .update_bytes_per_s = 1000 * kGB};
   const Preparation kept = prepared(kRecomputeNone, machine);
-  // A forward takes a third of the kernels' time. Its stores take twice as long as the forward.
+  // A forward takes a third of the kernels' time. Its stores take 2.2 times as long.
   machine.load_bytes_per_s = machine.store_bytes_per_s =
-      static_cast<double>(kept.plan.stored_bytes) / (kept.flops / machine.flops_per_s / 3 * 2);
+      static_cast<double>(kept.plan.stored_bytes) / (kept.flops / machine.flops_per_s / 3 * 2.2);
   const Preparation p = prepared({}, machine);
   const Candidate& c = p.candidates[p.chosen];
   const std::vector<ValueGroups>& chosen = c.schedule.recompute.groups;
-  ASSERT_EQ(chosen.size(), 12u);
+  ASSERT_EQ(chosen.size(), 12u) << name_of(c.schedule.recompute, 12) << c.seconds;
   EXPECT_NE(chosen[0], chosen[11]);
   for (const Recompute& other : {kRecomputeNone, kRecomputeEach}) {
     EXPECT_LT(1.02 * c.seconds, seconds(prepared(other, machine))) << name_of(other, 12);
@@ -236,8 +236,7 @@ TEST_F(ChooseRecomputed, ConsidersEveryNumberOfLayers) {
     for (const uint32_t of : {1, 2, 3, 4}) {
       for (uint32_t num = 1; num <= of; ++num) {
         for (const ValueGroups groups : {kNormsLevel, kMlpLevel, kAttentionLevel, kWholeLayer}) {
-          const Preparation requested =
-              choose_with(recomputed(open_, num, of, groups), gib * kGiB);
+          const Preparation requested = choose_with(recomputed(open_, num, of, groups), gib * kGiB);
           EXPECT_LE(chosen_s, (1 + kEqualSeconds) * seconds(requested))
               << name_of_groups(groups) << " in " << num << " of " << of << " in " << gib << " GiB";
         }

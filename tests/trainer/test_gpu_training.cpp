@@ -39,10 +39,11 @@ TEST_F(GpuTraining, BitsDoNotDependOnTheBudget) {
 }
 
 TEST_F(GpuTraining, BitsDoNotDependOnRecomputation) {
-  expect_same_bits(
-      {{.memory = Memory::Smallest, .recompute = kRecomputeEach},
-       {.recompute = recompute_together(2)},
-       {.clip = false, .memory = Memory::Between, .recompute = Recompute{{kWholeLayer, kKeepAll, kMlpLevel, kNormsLevel}}}});
+  expect_same_bits({{.memory = Memory::Smallest, .recompute = kRecomputeEach},
+                    {.recompute = recompute_together(2)},
+                    {.clip = false,
+                     .memory = Memory::Between,
+                     .recompute = Recompute{{kWholeLayer, kKeepAll, kMlpLevel, kNormsLevel}}}});
 }
 
 TEST_F(GpuTraining, BitsDoNotDependOnTheOrderOfMicroBatches) {

@@ -95,7 +95,8 @@ TEST(Identity, RandomGroupsOfRecomputedValues) {
       run.recompute.groups.push_back(static_cast<ValueGroups>(word % (kWholeLayer + 1)));
     }
     run.order = seed % 2 == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical;
-    run.activations = seed / 2 % 2 == 0 ? ActivationPlacement::Device : ActivationPlacement::Offload;
+    run.activations =
+        seed / 2 % 2 == 0 ? ActivationPlacement::Device : ActivationPlacement::Offload;
     check.run(run);
   }
 }
