@@ -101,6 +101,23 @@ TEST_F(EmulatedStep, NamesATokenThatIsOutsideTheTable) {
   }
 }
 
+// ---- Full queues
+// ---------------------------------------------------------------------------------
+
+/// The fixture checks that no call found a queue full. Rings make the most records.
+TEST_F(EmulatedStep, StandsInNoFullQueue) {
+  for (const size_t pinned_bytes : {SIZE_MAX, size_t{2} << 20}) {
+    TrainingCase run = on_gpu({.accumulation = 2,
+                               .memory = Memory::Smallest,
+                               .activations = ActivationPlacement::Offload,
+                               .pinned_bytes = pinned_bytes});
+    run.model.num_layers = 12;
+    const Outcome expected = train(run).outcome;
+    emulation::settings().full_queue = emulation::FullQueue::BlocksDriver;
+    EXPECT_EQ(train(run).outcome, expected);
+  }
+}
+
 // ---- State lock ---------------------------------------------------------------------------------
 
 /// While the state is locked, an update may wait for the thread that reads the state. A stream that
