@@ -211,10 +211,12 @@ void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
                         .bytes = bytes,
                         .kind = kind_of(kind)};
   for (bool is_first = true; is_first || rest.bytes > 0; is_first = false) {
-    make_room(context_.home->num_records(rest) + 1);  // and one of BusyTime
+    const uint64_t num_records = context_.home->num_records(rest);
+    make_room(is_first ? num_records + 1 : num_records);  // and one of BusyTime
     std::lock_guard lock(mutex_);
     if (is_first && !begin_operation([&] { context_.faults.check_copy(bytes); })) return;
     try {
+      context_.enter();
       context_.home->copy_part(stream_.get(), point_, rest);
       if (rest.bytes == 0) stats_.copied_bytes += bytes;
     } catch (...) {

@@ -215,7 +215,7 @@ size_t HomeMemory::next_part(const Copy& rest, bool& pinned) const {
 uint64_t HomeMemory::num_records(const Copy& rest) const {
   bool pinned = true;
   (void)next_part(rest, pinned);
-  return pinned ? 0 : StagingRing::kMostRecords;
+  return pinned ? 0 : StagingRing::num_records(!rest.is_in_ring);
 }
 
 void HomeMemory::copy_part(cudaStream_t stream, StreamPoint& point, Copy& rest) {

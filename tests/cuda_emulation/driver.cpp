@@ -213,6 +213,7 @@ CUresult wait_value32(CUstream stream, CUdeviceptr address, cuuint32_t value, un
   auto* word = reinterpret_cast<uint32_t*>(address);
   EBB_CHECK(device_may_touch(word, sizeof *word), "waiting for a word that is not the device's");
   if (is_lost()) return finish_driver();
+  if (!is_on_current_device(stream)) return CUDA_ERROR_INVALID_CONTEXT;
   if (const CUresult no = begin_driver("cuStreamWaitValue32"); no != CUDA_SUCCESS) return no;
   constexpr useconds_t kPollMicroseconds = 20;
   const AwaitedWord awaited{word, value};
