@@ -51,7 +51,8 @@ void CudaBlocks::check_granularity() const {
   const CUresult status = driver_.mem_get_allocation_granularity(&granularity, &properties,
                                                                  CU_MEM_ALLOC_GRANULARITY_MINIMUM);
   if (status != CUDA_SUCCESS) {
-    throw_driver_error(driver_, status, "asking for the granularity of device memory",
+    throw_driver_error(driver_, status, "cuMemGetAllocationGranularity",
+                       "asking for the granularity of device memory",
                        "check the GPU with nvidia-smi");
   }
   if (block_bytes_ % granularity == 0) return;
@@ -72,7 +73,8 @@ void CudaBlocks::take_blocks() {
                         "programs use it); lower `device_memory`");
     }
     if (status != CUDA_SUCCESS) {
-      throw_driver_error(driver_, status, "allocating a block of " + format_bytes(block_bytes_),
+      throw_driver_error(driver_, status, "cuMemCreate",
+                         "allocating a block of " + format_bytes(block_bytes_),
                          "check the GPU with nvidia-smi");
     }
     handles_.push_back(handle);
@@ -105,7 +107,8 @@ std::byte* CudaBlocks::reserve(size_t bytes) {
   const size_t all_bytes = num_places * block_bytes_;
   const CUresult status = driver_.mem_address_reserve(&range.begin, all_bytes, 0, 0, 0);
   if (status != CUDA_SUCCESS) {
-    throw_driver_error(driver_, status, "reserving addresses for " + format_bytes(all_bytes),
+    throw_driver_error(driver_, status, "cuMemAddressReserve",
+                       "reserving addresses for " + format_bytes(all_bytes),
                        "is the address space limited (ulimit -v)?");
   }
   return reinterpret_cast<std::byte*>(ranges_.emplace_back(std::move(range)).begin);
@@ -149,22 +152,24 @@ void CudaBlocks::map(uint32_t block, std::byte* address, Stream& user) {
 void CudaBlocks::unmap(uint32_t& occupant, CUdeviceptr address) const {
   const CUresult status = driver_.mem_unmap(address, block_bytes_);
   if (status != CUDA_SUCCESS) {
-    throw_driver_error(driver_, status, "unmapping block " + std::to_string(occupant),
+    throw_driver_error(driver_, status, "cuMemUnmap", "unmapping block " + std::to_string(occupant),
                        "the device may be lost: see the first error of this run");
   }
   occupant = kNone;
 }
 
 void CudaBlocks::map_at(uint32_t block, uint32_t& occupant, CUdeviceptr address) const {
+  const char* call = "cuMemMap";
   CUresult status = driver_.mem_map(address, block_bytes_, 0, handles_[block], 0);
   if (status == CUDA_SUCCESS) {
     occupant = block;
     const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_},
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    call = "cuMemSetAccess";
     status = driver_.mem_set_access(address, block_bytes_, &access, 1);
   }
   if (status == CUDA_SUCCESS) return;
-  throw_driver_error(driver_, status,
+  throw_driver_error(driver_, status, call,
                      "mapping block " + std::to_string(block) + " of " + format_bytes(block_bytes_),
                      "try a larger chunk size");
 }

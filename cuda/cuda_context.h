@@ -100,7 +100,8 @@ struct CudaContext {
   const int node;  ///< NUMA node of the GPU, -1: unknown
   const Driver driver;
   Faults faults;
-  Failures failures;
+  const std::shared_ptr<Failures> failures_of_process = Failures::of_process();
+  Failures& failures = *failures_of_process;
   Flags flags;
   GpuClock clock;
   /// EBB_BLOCK_SUBMITTING_THREAD=1 in the environment: no stream waits for a host thread. For tools

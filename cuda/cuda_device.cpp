@@ -13,23 +13,23 @@
 #include "cuda/home_memory.h"
 #include "cuda/pinned_memory.h"
 #include "cuda/setup_stream.h"
+#include "device/driver_memory.h"
 #include "device/errors.h"
 #include "system/cores.h"
+#include "system/memory_limits.h"
 #include "system/pages.h"
 
 namespace ebb {
 namespace {
 
-/// Memory that the default budget leaves free: code that cuBLASLt and cuDNN load later (150 to 400
-/// MiB), page tables of pinned host memory (8 bytes for 4 KiB), and other programs.
-size_t margin_of(size_t free_bytes) { return std::max(size_t{768} << 20, free_bytes / 64); }
-
-/// The requested budget, or the free memory less a margin.
+/// The requested budget, or the free memory less a margin. The context exists already.
 size_t budget_of(const DeviceOptions& options) {
   if (options.memory_bytes != SIZE_MAX) return options.memory_bytes;
   size_t free_bytes = 0, total_bytes = 0;
   EBB_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for the GPU's free memory");
-  const size_t margin = margin_of(free_bytes);
+  const size_t most_pinned =
+      std::min(options.profile.pinned_bytes, read_memory_limits().total_bytes);
+  const size_t margin = device_margin_bytes(free_bytes, most_pinned);
   return free_bytes > margin ? free_bytes - margin : 0;
 }
 
@@ -93,7 +93,9 @@ std::byte* CudaDevice::take_device_memory(size_t bytes, std::string_view tag) {
         "the GPU has less free memory than the budget (nvidia-smi shows which programs "
         "use it); lower `device_memory`");
   }
-  EBB_CUDA(status, "allocating " + format_bytes(bytes));
+  if (status != cudaSuccess) {
+    throw_cuda_error(status, "cudaMalloc", "allocating " + format_bytes(bytes), __FILE__, __LINE__);
+  }
   auto* memory = static_cast<std::byte*>(data);
   try {
     SetupStream(context_.device).fill(memory, 0, bytes);

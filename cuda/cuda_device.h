@@ -1,8 +1,8 @@
 // The CUDA backend: one GPU, and the host memory whose bytes are copied to and from this GPU.
 //
 // The budget of MemoryKind::Device is enforced to the byte, as on the host. The default budget is
-// the free memory of the GPU less a margin: 1/64 of the free memory, but at least 256 MiB. The
-// driver needs the margin for itself (its context, rounding to its pages). Before step 0 the
+// the free memory of the GPU less a margin for the driver and its libraries
+// (device/driver_memory.h). Before step 0 the
 // program allocates all that it needs. After that nothing is allocated, and no call waits for the
 // whole device. Thread-safe, as Device. A device must outlive its streams, events, blocks and
 // buffers.

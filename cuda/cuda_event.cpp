@@ -90,12 +90,14 @@ StreamClock CudaEvent::point() const {
 }
 
 StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
-  context_.enter();
   const uint32_t record = hold_latest();
   if (record != kNoRecord) {
     const cudaError_t status = cudaStreamWaitEvent(stream, event_of(record), 0);
     let_go(record);
-    EBB_CUDA(status, "making a stream wait for an event");
+    if (status != cudaSuccess) {
+      throw_cuda_error(status, "cudaStreamWaitEvent", "making a stream wait for an event", __FILE__,
+                       __LINE__);
+    }
   } else if (const uint64_t record = newest_host_record(); context_.blocks_submitting_thread) {
     (void)host_records_->wait(record);  // point() reports failures
   } else if (!host_records_->is_reached(record)) {
@@ -103,7 +105,8 @@ StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
         stream, reinterpret_cast<CUdeviceptr>(flag_), static_cast<uint32_t>(record),
         CU_STREAM_WAIT_VALUE_GEQ);
     if (status != CUDA_SUCCESS) {
-      throw_driver_error(context_.driver, status, "making a stream wait for a host thread",
+      throw_driver_error(context_.driver, status, "cuStreamWaitValue32",
+                         "making a stream wait for a host thread",
                          "is this GPU older than compute capability 8.0? use `device` host");
     }
   }
@@ -196,7 +199,9 @@ double CudaEvent::time_s() const {
   } held{*this, record};
   const cudaError_t status = query_record(record);
   EBB_CHECK(status != cudaErrorNotReady, "the time of an event that is not done");
-  EBB_CUDA(status, "asking for an event");
+  if (status != cudaSuccess) {
+    throw_cuda_error(status, "cudaEventQuery", "asking for an event", __FILE__, __LINE__);
+  }
   return context_.clock.time_s(event_of(record));
 }
 

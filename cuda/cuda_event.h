@@ -48,8 +48,9 @@ class CudaEvent final : public Event {
   /// Records the event on a CUDA stream. `point`: the clock of the stream's point (failures.h).
   /// Throws DeviceError.
   void record_on(cudaStream_t stream, const StreamClock& point);
-  /// Makes a CUDA stream wait for the latest record. Returns the point of that record. Throws
-  /// LogicError if the event was never recorded, and DeviceError if CUDA reports an error.
+  /// Makes a CUDA stream, perhaps of another device, wait for the latest record. Returns the point
+  /// of that record. REQUIRES: the stream's device is current. Throws LogicError if the event was
+  /// never recorded, and DeviceError if CUDA reports an error.
   StreamClock make_wait(cudaStream_t stream) const;
 
   /// Announces a record on a host thread whose stream is at `point`. Returns the number of the

@@ -136,9 +136,9 @@ CudaStream::~CudaStream() {
   (void)cudaStreamSynchronize(stream_.get());  // what is queued still runs
 }
 
-void CudaStream::make_room() {
+void CudaStream::make_room(uint64_t num_records) {
   try {
-    in_flight_.add_operation(stream_.get());
+    in_flight_.add_operation(stream_.get(), num_records);
   } catch (...) {
     std::lock_guard lock(mutex_);
     point_.fail(std::current_exception());
@@ -206,15 +206,22 @@ void CudaStream::wait(const Event& event) {
 }
 
 void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
-  make_room();
-  std::lock_guard lock(mutex_);
-  if (!begin_operation([&] { context_.faults.check_copy(bytes); })) return;
-  try {
-    context_.home->copy(stream_.get(), point_, static_cast<std::byte*>(to),
-                        static_cast<const std::byte*>(from), bytes, kind_of(kind));
-    stats_.copied_bytes += bytes;
-  } catch (...) {
-    point_.fail(std::current_exception());
+  HomeMemory::Copy rest{.to = static_cast<std::byte*>(to),
+                        .from = static_cast<const std::byte*>(from),
+                        .bytes = bytes,
+                        .kind = kind_of(kind)};
+  for (bool is_first = true; is_first || rest.bytes > 0; is_first = false) {
+    const uint64_t num_records = context_.home->num_records(rest);
+    make_room(is_first ? num_records + 1 : num_records);  // and one of BusyTime
+    std::lock_guard lock(mutex_);
+    if (is_first && !begin_operation([&] { context_.faults.check_copy(bytes); })) return;
+    try {
+      context_.enter();
+      context_.home->copy_part(stream_.get(), point_, rest);
+      if (rest.bytes == 0) stats_.copied_bytes += bytes;
+    } catch (...) {
+      return point_.fail(std::current_exception());
+    }
   }
 }
 
@@ -222,7 +229,7 @@ void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
 // count as failures of this stream.
 void CudaStream::submit(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
-  make_room();
+  make_room(2);  // called_ and one of BusyTime
   std::lock_guard lock(mutex_);
   point_.advance();
   if (point_.error()) return;

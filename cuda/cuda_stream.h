@@ -76,8 +76,9 @@ class CudaStream final : public KernelStream {
   void launch(const Cost& cost, KernelLaunch launch) override;
 
  private:
-  /// Called before each operation, without the lock. The stream fails if CUDA reports an error.
-  void make_room();
+  /// Called before each operation, without the lock. `num_records`: the largest number of events
+  /// that it records. The stream fails if CUDA reports an error.
+  void make_room(uint64_t num_records = 1);
   /// Counts one operation, and calls the fault injector. Returns false if the operation must be
   /// dropped.
   bool begin_operation(auto ask_for_a_fault);

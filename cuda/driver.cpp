@@ -52,11 +52,12 @@ Driver load_driver() {
   return driver;
 }
 
-void throw_driver_error(const Driver& driver, CUresult status, const std::string& asked,
-                        const std::string& advice) {
+void throw_driver_error(const Driver& driver, CUresult status, const char* call,
+                        const std::string& asked, const std::string& advice) {
   const char* name = nullptr;
   if (driver.get_error_name(status, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown";
-  throw DeviceError(asked + " failed: " + name + " (" + std::to_string(status) + "); " + advice);
+  throw DeviceError(asked + " failed: " + name + " (" + std::to_string(status) + ") from " + call +
+                    "; " + advice);
 }
 
 }  // namespace ebb

@@ -30,8 +30,9 @@ struct Driver {
 /// Looks up all functions. Throws ConfigError if one is missing: the driver is too old.
 Driver load_driver();
 
-/// Throws DeviceError with the name of `status`, the purpose of the call (`asked`) and `advice`.
-[[noreturn]] void throw_driver_error(const Driver& driver, CUresult status,
+/// Throws DeviceError with the name of `status`, the purpose of the call (`asked`), the name of the
+/// function (`call`) and `advice`.
+[[noreturn]] void throw_driver_error(const Driver& driver, CUresult status, const char* call,
                                      const std::string& asked, const std::string& advice);
 
 }  // namespace ebb

@@ -9,11 +9,20 @@
 
 namespace ebb {
 
+std::shared_ptr<Failures> Failures::of_process() {
+  static std::mutex mutex;
+  static std::weak_ptr<Failures> one;
+  std::lock_guard lock(mutex);
+  std::shared_ptr<Failures> failures = one.lock();
+  if (failures == nullptr) one = failures = std::make_shared<Failures>();
+  return failures;
+}
+
 std::pair<uint32_t, uint64_t> Failures::enter() {
   std::lock_guard lock(mutex_);
   const auto free_place = std::ranges::find(taken_, false);
-  EBB_CHECK(free_place != taken_.end(),
-            "a CUDA device has at most " + std::to_string(kMaxStreams) + " streams at a time");
+  EBB_CHECK(free_place != taken_.end(), "the CUDA devices of a process have at most " +
+                                            std::to_string(kMaxStreams) + " streams at a time");
   *free_place = true;
   const auto index = static_cast<uint32_t>(free_place - taken_.begin());
   return {index, last_position_[index] + 1};

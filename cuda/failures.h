@@ -1,6 +1,7 @@
 // Which failures come before a point of a stream: how errors pass from stream to stream with
 // events.
 //
+// All devices of the process share one Failures, so a stream may wait for another device's event.
 // Each stream counts its operations: position p of a stream is its p-th operation. A point of a
 // stream (for example the record of an event) comes after positions of its own stream and, because
 // of waits, after positions of other streams. Its StreamClock has the last such position in each
@@ -16,14 +17,15 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 namespace ebb {
 
-/// The largest number of streams of a CUDA device at one time.
-inline constexpr uint32_t kMaxStreams = 32;
+/// The largest number of streams at one time, those of all CUDA devices together.
+inline constexpr uint32_t kMaxStreams = 64;
 
 struct StreamClock {
   std::array<uint64_t, kMaxStreams> positions{};
@@ -43,6 +45,10 @@ struct Operation {
 
 class Failures {
  public:
+  /// The object of the process. It is destroyed with its last owner, and so forgets failures of
+  /// devices that do not exist any more.
+  static std::shared_ptr<Failures> of_process();
+
   /// Records that an operation failed. The stream of the operation may be destroyed already.
   void fail(const Operation& operation, std::exception_ptr error) noexcept;
   /// The first failure that comes before the point, or null. Very cheap while nothing has failed.

@@ -69,13 +69,16 @@ bool maps_memory(int index) {
   const Driver driver = load_driver();
   CUdevice device = 0;
   int value = 0;
+  const char* call = "cuDeviceGet";
   CUresult status = driver.device_get(&device, index);
   if (status == CUDA_SUCCESS) {
+    call = "cuDeviceGetAttribute";
     status = driver.device_get_attribute(
         &value, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
   }
   if (status == CUDA_SUCCESS) return value != 0;
-  throw_driver_error(driver, status, "asking GPU " + std::to_string(index) + " whether it maps",
+  throw_driver_error(driver, status, call,
+                     "asking GPU " + std::to_string(index) + " whether it maps",
                      "check the GPU with nvidia-smi");
 }
 

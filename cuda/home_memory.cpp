@@ -204,27 +204,36 @@ size_t HomeMemory::alike(const std::byte* memory, size_t bytes, bool& pinned) co
   return std::min(bytes, end - offset);
 }
 
-void HomeMemory::copy(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
-                      size_t bytes, cudaMemcpyKind kind) {
-  const bool loads = kind == cudaMemcpyHostToDevice;
-  while (bytes > 0) {
-    bool pinned = true;
-    size_t part = bytes;
-    if (kind != cudaMemcpyDeviceToDevice) {
-      std::lock_guard lock(mutex_);
-      part = alike(loads ? from : to, bytes, pinned);
-    }
-    if (pinned) {
-      EBB_CUDA(cudaMemcpyAsync(to, from, part, kind, stream), "a copy of " + format_bytes(part));
-    } else if (loads) {
-      load_->load(stream, point, to, from, part);
-    } else {
-      store_->store(stream, point, to, from, part);
-    }
-    to += part;
-    from += part;
-    bytes -= part;
+size_t HomeMemory::next_part(const Copy& rest, bool& pinned) const {
+  pinned = true;
+  if (rest.kind == cudaMemcpyDeviceToDevice) return rest.bytes;
+  const std::byte* const host = rest.kind == cudaMemcpyHostToDevice ? rest.from : rest.to;
+  std::lock_guard lock(mutex_);
+  return alike(host, rest.bytes, pinned);
+}
+
+uint64_t HomeMemory::num_records(const Copy& rest) const {
+  bool pinned = true;
+  (void)next_part(rest, pinned);
+  return pinned ? 0 : StagingRing::num_records(!rest.is_in_ring);
+}
+
+void HomeMemory::copy_part(cudaStream_t stream, StreamPoint& point, Copy& rest) {
+  const bool loads = rest.kind == cudaMemcpyHostToDevice;
+  bool pinned = true;
+  size_t part = next_part(rest, pinned);
+  if (pinned) {
+    EBB_CUDA(cudaMemcpyAsync(rest.to, rest.from, part, rest.kind, stream),
+             "a copy of " + format_bytes(part));
+  } else if (loads) {
+    part = load_->load(stream, point, rest.to, rest.from, part, !rest.is_in_ring);
+  } else {
+    part = store_->store(stream, point, rest.to, rest.from, part);
   }
+  rest.is_in_ring = !pinned;
+  rest.to += part;
+  rest.from += part;
+  rest.bytes -= part;
 }
 
 }  // namespace ebb

@@ -44,10 +44,19 @@ class HomeMemory {
   /// only reason for staged bytes.
   bool pinning_refused() const;
 
-  /// Submits a copy whose host side may be home memory. Pinned parts are copied directly, other
-  /// parts through a ring. `point`: the position of the stream. Throws DeviceError.
-  void copy(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
-            size_t bytes, cudaMemcpyKind kind);
+  /// What is left of a copy whose host side may be home memory.
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    size_t bytes = 0;
+    cudaMemcpyKind kind = cudaMemcpyDefault;
+    bool is_in_ring = false;  ///< the part before went through a ring
+  };
+  /// Submits the next part of a copy, and removes it from `rest`. A pinned part is copied directly,
+  /// another part through a ring. `point`: the position of the stream. Throws DeviceError.
+  void copy_part(cudaStream_t stream, StreamPoint& point, Copy& rest);
+  /// The largest number of events that the next part records on its stream.
+  uint64_t num_records(const Copy& rest) const;
 
  private:
   struct Range {
@@ -58,6 +67,8 @@ class HomeMemory {
   /// How many of the `bytes` from `memory` on can be copied in one way: they are in one pinned
   /// piece, or in memory that is not pinned. `pinned` tells which.
   size_t alike(const std::byte* memory, size_t bytes, bool& pinned) const;
+  /// The same for the host memory of a copy.
+  size_t next_part(const Copy& rest, bool& pinned) const;
   size_t room() const;
   void wait_for_rings() noexcept;
   void make_rings();

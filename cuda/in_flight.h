@@ -25,20 +25,20 @@ class InFlight {
   /// Makes events on the context's device. Throws DeviceError.
   explicit InFlight(const CudaContext& context);
 
-  /// Called before each operation on the stream. May block until an earlier operation is done.
-  /// Throws DeviceError.
-  void add_operation(cudaStream_t stream);
+  /// Called before each operation on the stream, with the largest number of events that it records
+  /// (at least 1). May block until an earlier operation is done. Throws DeviceError.
+  void add_operation(cudaStream_t stream, uint64_t num_records = 1);
 
  private:
-  // An operation makes at most one record of such an event, so that 40 of them and 5 marks are in
-  // the queue. A copy through a staging ring (staging_ring.h) makes one for each slot; its stream
-  // may still block in the driver.
-  static constexpr uint64_t kOperationsPerMark = 8;
+  void add_record(cudaStream_t stream);
+
+  // So at most 40 records and 5 marks are in the queue.
+  static constexpr uint64_t kRecordsPerMark = 8;
   static constexpr uint64_t kNumMarks = 4;
 
   const CudaContext& context_;
-  std::array<OwnedEvent, kNumMarks> marks_;  // mark i is recorded after operation 8 (i + 1)
-  uint64_t num_operations_ = 0;
+  std::array<OwnedEvent, kNumMarks> marks_;  // mark i comes after record 8 (i + 1)
+  uint64_t num_records_ = 0;
 };
 
 }  // namespace ebb

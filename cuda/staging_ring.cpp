@@ -60,57 +60,49 @@ void StagingRing::copy_piece(std::byte* to, const std::byte* from, size_t bytes)
 // The ring's thread waits inside its functions. A wait submitted to the thread's queue would make
 // the ring fail with every error before the event. A failure of the last user of a slot must not
 // become a failure of the next user.
-void StagingRing::load(cudaStream_t stream, StreamPoint& point, std::byte* to,
-                       const std::byte* from, size_t bytes) {
+size_t StagingRing::load(cudaStream_t stream, StreamPoint& point, std::byte* to,
+                         const std::byte* from, size_t bytes, bool is_first) {
   std::lock_guard lock(mutex_);
-  before_.record_on(stream,
-                    point.clock());  // work that wrote the host memory, for example an update
-  while (bytes > 0) {
-    const size_t part = std::min(bytes, slot_bytes_);
-    Slot& slot = next_slot();
-    const uint64_t free = slot.used ? slot.free.submit_wait() : 0;
-    const uint64_t before = before_.submit_wait();
-    submit(point.operation(), slot.filled, [this, &slot, from, part, free, before] {
-      const auto freed = free != 0 ? slot.free.await_end(free) : CudaEvent::Reached{};
-      check(before_.await(before));
-      check(freed);
-      copy_piece(slot.data, from, part);
-    });
-    slot.filled.make_wait(stream);
-    EBB_CUDA(cudaMemcpyAsync(to, slot.data, part, cudaMemcpyHostToDevice, stream),
-             "a copy of " + format_bytes(part));
-    slot.free.record_on(stream, point.clock());
-    slot.used = true;
-    to += part;
-    from += part;
-    bytes -= part;
-  }
+  const size_t part = std::min(bytes, slot_bytes_);
+  Slot& slot = next_slot();
+  const uint64_t free = slot.used ? slot.free.submit_wait() : 0;
+  // Work that wrote the host memory, for example an update. The thread copies the other parts after
+  // the first, so they need not wait for it. Waiting for a record after the first part would make
+  // the thread idle while the GPU copies.
+  if (is_first) before_.record_on(stream, point.clock());
+  const uint64_t before = is_first ? before_.submit_wait() : 0;
+  submit(point.operation(), slot.filled, [this, &slot, from, part, free, before] {
+    const auto freed = free != 0 ? slot.free.await_end(free) : CudaEvent::Reached{};
+    if (before != 0) check(before_.await(before));
+    check(freed);
+    copy_piece(slot.data, from, part);
+  });
+  slot.filled.make_wait(stream);
+  EBB_CUDA(cudaMemcpyAsync(to, slot.data, part, cudaMemcpyHostToDevice, stream),
+           "a copy of " + format_bytes(part));
+  slot.free.record_on(stream, point.clock());
+  slot.used = true;
+  return part;
 }
 
-void StagingRing::store(cudaStream_t stream, StreamPoint& point, std::byte* to,
-                        const std::byte* from, size_t bytes) {
+size_t StagingRing::store(cudaStream_t stream, StreamPoint& point, std::byte* to,
+                          const std::byte* from, size_t bytes) {
   std::lock_guard lock(mutex_);
-  const Slot* last = nullptr;
-  while (bytes > 0) {
-    const size_t part = std::min(bytes, slot_bytes_);
-    Slot& slot = next_slot();
-    if (slot.used) slot.free.make_wait(stream);
-    EBB_CUDA(cudaMemcpyAsync(slot.data, from, part, cudaMemcpyDeviceToHost, stream),
-             "a copy of " + format_bytes(part));
-    slot.filled.record_on(stream, point.clock());
-    const uint64_t filled = slot.filled.submit_wait();
-    submit(point.operation(), slot.free, [this, &slot, to, part, filled] {
-      check(slot.filled.await(filled));
-      copy_piece(to, slot.data, part);
-    });
-    slot.used = true;
-    last = &slot;
-    to += part;
-    from += part;
-    bytes -= part;
-  }
-  // The stream continues when all bytes are in host memory.
-  if (last != nullptr) last->free.make_wait(stream);
+  const size_t part = std::min(bytes, slot_bytes_);
+  Slot& slot = next_slot();
+  if (slot.used) slot.free.make_wait(stream);
+  EBB_CUDA(cudaMemcpyAsync(slot.data, from, part, cudaMemcpyDeviceToHost, stream),
+           "a copy of " + format_bytes(part));
+  slot.filled.record_on(stream, point.clock());
+  const uint64_t filled = slot.filled.submit_wait();
+  submit(point.operation(), slot.free, [this, &slot, to, part, filled] {
+    check(slot.filled.await(filled));
+    copy_piece(to, slot.data, part);
+  });
+  slot.used = true;
+  // After the last part the stream continues when all bytes are in host memory.
+  if (part == bytes) slot.free.make_wait(stream);
+  return part;
 }
 
 }  // namespace ebb

@@ -32,12 +32,16 @@ class StagingRing {
   StagingRing(const StagingRing&) = delete;
   StagingRing& operator=(const StagingRing&) = delete;
 
-  /// Submit a copy from host to device (load) or from device to host (store). `point` is the point
-  /// of `stream` (failures.h), already at the operation of this copy. Throw DeviceError.
-  void load(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
-            size_t bytes);
-  void store(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
-             size_t bytes);
+  /// Submit the next part of a copy from host to device (load) or from device to host (store), as
+  /// many of the `bytes` that are left as a slot holds, and return its size. `point` is the point
+  /// of `stream` (failures.h), already at the operation of this copy. `is_first`: no part of this
+  /// copy was loaded before. Throw DeviceError.
+  size_t load(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
+              size_t bytes, bool is_first);
+  size_t store(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
+               size_t bytes);
+  /// The largest number of events that a part records on its stream.
+  static uint64_t num_records(bool is_first) { return is_first ? 2 : 1; }
 
   /// Blocks until the thread has finished all copies submitted so far. Called before memory of
   /// MemoryKind::Home is freed.

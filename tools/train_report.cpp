@@ -8,6 +8,7 @@
 #include "device/errors.h"
 #include "device/planes.h"
 #include "scheduler/search/choose.h"
+#include "scheduler/search/memory_sizes.h"
 #include "tools/plan_report.h"
 #include "tools/progress.h"
 #include "tools/size_parse.h"
@@ -300,9 +301,10 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   if (s.spent.total_s() > 0) {
     fmt::format_to(out, "time: {}\n{}", format_spent(s.spent), traffic_lines(setup.prepared));
   }
-  size_t planned = setup.prepared.ledger.total(Tier::Host);
-  if (setup.device.profile.kind == DeviceKind::Host)
-    planned += setup.prepared.ledger.total(Tier::Device);
+  const Ledger& ledger = setup.prepared.ledger;
+  // The driver's tables are no memory of the process, and its libraries are part of the program.
+  size_t planned = ledger.total(Tier::Host) - ledger.bytes(kDriver, Tier::Host);
+  if (setup.device.profile.kind == DeviceKind::Host) planned += ledger.total(Tier::Device);
   const size_t explained = planned + s.rss_before_bytes + s.sample_bytes;
   const size_t rest = s.end.peak_rss_bytes > explained ? s.end.peak_rss_bytes - explained : 0;
   const std::string sample =

@@ -229,7 +229,7 @@ DeviceOptions device_options(const TrainOptions& options) {
 size_t default_host_memory(DeviceKind device) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
   if (device == DeviceKind::Host) return usable_bytes;
-  return usable_bytes - std::min(usable_bytes / 4, (size_t{2} << 30) + usable_bytes / 64);
+  return usable_bytes - std::min(usable_bytes / 4, size_t{2} << 30);
 }
 
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {

@@ -31,7 +31,7 @@ constexpr Case kCases[] = {
     {"Llama 8B", 1, 8192, 32, 8, 128},    {"Llama 8B", 1, 16384, 32, 8, 128},
     {"Llama 8B", 1, 32768, 32, 8, 128},
 };
-constexpr Case kSmallCases[] = {{"small", 1, 70, 4, 2, 16}};
+constexpr Case kSmallCases[] = {{"small", 1, 70, 4, 2, 16}, {"a tile", 1, 128, 2, 2, 16}};
 
 /// Softmax weights of one query, in fp64.
 std::vector<double> weights_of(const Case& c, int64_t row, int64_t query, int64_t head) {
@@ -87,8 +87,9 @@ void verify_gradient(Gpu& gpu, const Case& c, const Tensor& dqkv, int64_t row, i
   }
 }
 
-/// Measures one case, and says if a library was requested and our own kernels ran.
-void measure(Gpu& gpu, const Case& c, double peak) {
+/// Measures one case, and says if a library was requested and our own kernels ran. Returns true if
+/// they did not.
+bool measure(Gpu& gpu, const Case& c, double peak) {
   const Tensor qkv = gpu.make(DType::BF16, {c.batch, c.length, c.columns()});
   const Tensor dout = gpu.make(DType::BF16, {c.batch, c.length, c.heads * c.head_size});
   const Tensor out = gpu.make_empty(DType::BF16, dout.shape);
@@ -110,12 +111,15 @@ void measure(Gpu& gpu, const Case& c, double peak) {
       c.name, c.batch, c.length, c.heads, c.kv_heads, c.head_size, 1e3 * forward_s,
       1e3 * backward_s, c.flops() / forward_s / 1e12, 2.5 * c.flops() / backward_s / 1e12,
       100 * 3.5 * c.flops() / (forward_s + backward_s) / peak);
-  for (const std::string& notice : kernels.take_notices()) fmt::print("  {}\n", notice);
+  const std::vector<std::string> notices = kernels.take_notices();
+  for (const std::string& notice : notices) fmt::print("  {}\n", notice);
   std::fflush(stdout);
   gpu.clear();
+  return notices.empty();
 }
 
-/// Measures all cases.
+/// Measures all cases. Throws std::runtime_error if a library was requested and has computed none
+/// of them: a missing NVRTC or an old driver is otherwise seen only in the times.
 void measure(const Options& options, AttentionKernels attention) {
   Gpu gpu(options, attention);
   const double peak = product_peak(gpu, options.small);
@@ -123,7 +127,12 @@ void measure(const Options& options, AttentionKernels attention) {
              "tokens", "heads", "kv", "size", "forward ms", "backward", "TFLOP/s", "backward",
              "of peak");
   const std::span<const Case> cases = options.small ? std::span<const Case>(kSmallCases) : kCases;
-  measure_each(cases, [&](const Case& c) { measure(gpu, c, peak); });
+  int num_as_requested = 0;
+  measure_each(cases, [&](const Case& c) { num_as_requested += measure(gpu, c, peak) ? 1 : 0; });
+  if (num_as_requested > 0) return;
+  throw std::runtime_error(
+      "the library has no kernel for any of these cases, so that only Ebb's own were measured; is "
+      "the folder of libnvrtc.so in LD_LIBRARY_PATH?");
 }
 
 }  // namespace

@@ -266,7 +266,8 @@ void FillZero::run(const GpuLaunch& gpu) const {
   if (y.bytes() == 0) return;
   const cudaError_t status = cudaMemsetAsync(y.data, 0, y.bytes(), gpu.stream);
   if (status != cudaSuccess) {
-    throw DeviceError(std::string("fill_zero: ") + cudaGetErrorString(status));
+    throw DeviceError(std::string("fill_zero: cudaMemsetAsync failed: ") +
+                      cudaGetErrorString(status));
   }
 }
 

@@ -39,6 +39,9 @@ size_t undo_log_bytes(const Layout& layout);
 
 /// The classes of the ledger whose sizes the run reads from it.
 inline constexpr std::string_view kInputs = "inputs", kWorkspace = "workspace";
+/// The class of what a GPU's driver and libraries take in host memory (device/driver_memory.h). The
+/// run does not allocate it.
+inline constexpr std::string_view kDriver = "driver";
 
 /// The device memory that does not depend on the plan: the inputs of a step or of an evaluation,
 /// the larger of both, each padded as in the arena; the workspace of kernels; partial norms; the

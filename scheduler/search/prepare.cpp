@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "autograd/micro_batches.h"
+#include "device/driver_memory.h"
 #include "device/planes.h"
 #include "device/sim/sim_device.h"
 #include "device/staging.h"
@@ -285,15 +286,24 @@ Schedule schedule_of(const Plan& plan, Schedule asked) {
 
 namespace {
 
+/// The part of the home that is pinned if the limit allows it.
+size_t pinned_home_bytes(const Preparation& p, const Plan& plan) {
+  return copied_bytes(*p.layout, state_planes(p.options.dtype), home_options(plan));
+}
+
 /// The size of the staging buffers; 0 on the host backend, or if the home can be pinned completely.
 size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
   if (p.device.kind != DeviceKind::Cuda) return 0;
   const bool updates = plan.count(&ChunkRecord::is_on_device) > 0;
   const size_t pinned_buffers[] = {input_bytes, sizeof(double), updates ? kCoefficientBytes : 0,
                                    updates ? bounce_buffer_bytes(*p.layout) : 0};
-  const size_t home_bytes =
-      copied_bytes(*p.layout, state_planes(p.options.dtype), home_options(plan));
-  return planned_staging_bytes(p.device.pinned_bytes, pinned_buffers, home_bytes);
+  return planned_staging_bytes(p.device.pinned_bytes, pinned_buffers, pinned_home_bytes(p, plan));
+}
+
+/// What the driver and its libraries take on the host; 0 on the host backend.
+size_t driver_bytes(const Preparation& p, const Plan& plan) {
+  if (p.device.kind != DeviceKind::Cuda) return 0;
+  return driver_host_bytes(std::min(p.device.pinned_bytes, pinned_home_bytes(p, plan)));
 }
 
 }  // namespace
@@ -314,6 +324,7 @@ Ledger ledger_with(const Preparation& context, const Plan& plan) {
   ledger.add(kInputs, Tier::Host, input_bytes);
   ledger.add("loss", Tier::Host, sizeof(double));
   ledger.add("staging buffers", Tier::Host, ring_bytes(context, plan, input_bytes));
+  ledger.add(kDriver, Tier::Host, driver_bytes(context, plan));
   return ledger;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "chunk/home.h"
+#include "device/driver_memory.h"
 #include "device/errors.h"
 #include "device/planes.h"
 #include "device/sim/sim_device.h"
@@ -207,9 +208,11 @@ PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
   p.ledger.add("loss", Tier::Host, sizeof(double));
   if (p.device.kind == DeviceKind::Cuda) {
     const size_t pinned_buffers[] = {p.input_bytes, sizeof(double), p.result_bytes};
+    const size_t home_bytes = copied_bytes(*p.layout, weights, {});
     p.ledger.add("staging buffers", Tier::Host,
-                 planned_staging_bytes(p.device.pinned_bytes, pinned_buffers,
-                                       copied_bytes(*p.layout, weights, {})));
+                 planned_staging_bytes(p.device.pinned_bytes, pinned_buffers, home_bytes));
+    p.ledger.add(kDriver, Tier::Host,
+                 driver_host_bytes(std::min(p.device.pinned_bytes, home_bytes)));
   }
   check_home(p, budgets);
   return p;

@@ -15,6 +15,7 @@
 #include "system/tsan.h"
 #include "tests/cuda_emulation/code_loading.h"
 #include "tests/cuda_emulation/emulated_device.h"
+#include "tests/cuda_emulation/launch_queue.h"
 #include "tests/cuda_emulation/stream_queue.h"
 
 namespace ebb::emulation {
@@ -146,6 +147,7 @@ bool is_reserved(const VirtualMemory& m, CUdeviceptr address, size_t bytes) {
 CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
              unsigned long long flags) {
   if (const CUresult no = begin_driver("cuMemMap"); no != CUDA_SUCCESS) return no;
+  const DriverCall call(Access::Map);
   VirtualMemory& m = memory();
   std::lock_guard lock(m.mutex);
   const auto found = m.blocks.find(handle);
@@ -166,6 +168,7 @@ CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
 CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
                     size_t count) {
   if (const CUresult no = begin_driver("cuMemSetAccess"); no != CUDA_SUCCESS) return no;
+  const DriverCall call(Access::Map);
   EBB_CHECK(count == 1 && access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "other access");
   VirtualMemory& m = memory();
   std::lock_guard lock(m.mutex);
@@ -179,6 +182,7 @@ CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* ac
 
 CUresult unmap(CUdeviceptr address, size_t bytes) {
   if (const CUresult no = begin_driver("cuMemUnmap"); no != CUDA_SUCCESS) return no;
+  const DriverCall call(Access::Map);
   VirtualMemory& m = memory();
   std::lock_guard lock(m.mutex);
   const auto found = m.mapped.find(address);
@@ -209,6 +213,7 @@ CUresult wait_value32(CUstream stream, CUdeviceptr address, cuuint32_t value, un
   auto* word = reinterpret_cast<uint32_t*>(address);
   EBB_CHECK(device_may_touch(word, sizeof *word), "waiting for a word that is not the device's");
   if (is_lost()) return finish_driver();
+  if (!is_on_current_device(stream)) return CUDA_ERROR_INVALID_CONTEXT;
   if (const CUresult no = begin_driver("cuStreamWaitValue32"); no != CUDA_SUCCESS) return no;
   constexpr useconds_t kPollMicroseconds = 20;
   const AwaitedWord awaited{word, value};

@@ -8,6 +8,7 @@
 
 #include "device/device.h"
 #include "tests/cuda_emulation/emulated_device.h"
+#include "tests/cuda_emulation/launch_queue.h"
 #include "tests/trainer/watchdog.h"
 
 namespace ebb::test {
@@ -18,11 +19,14 @@ inline std::unique_ptr<Device> create_gpu(DeviceOptions options = {}) {
   return create_device(options);
 }
 
-/// After each test nothing of the GPU is left, and its settings are the default again.
+/// After each test nothing of the GPU is left, and its settings are the default again. No call has
+/// found the queue of a stream full.
 class EmulatedBackend : public testing::Test {
  protected:
+  EmulatedBackend() { emulation::forget_full_queues(); }
   ~EmulatedBackend() override {
     EXPECT_EQ(emulation::live(), emulation::Live());
+    EXPECT_EQ(emulation::num_full_queues(), 0u);
     emulation::settings() = {};
   }
   const Watchdog watchdog_{std::chrono::seconds(240)};

@@ -8,6 +8,7 @@
 
 #include "device/errors.h"
 #include "system/tsan.h"
+#include "tests/cuda_emulation/launch_queue.h"
 #include "tests/cuda_emulation/stream_queue.h"
 
 namespace ebb::emulation {
@@ -188,6 +189,7 @@ void reset_device() {
   TsanHiddenLock lock(s.mutex);
   s.lost = false;
   s.failure.clear();
+  forget_full_queues();
   last_error = cudaSuccess;
 }
 

@@ -17,18 +17,31 @@
 
 namespace ebb::emulation {
 
+/// What blocks while a thread stands in a call because the queue of its stream is full.
+enum class FullQueue : uint8_t {
+  /// cudaEventCreate() of other threads, as queue_probe saw on an H200.
+  BlocksEventCreation,
+  /// All that a lock for readers and writers excludes. Submissions and questions about events share
+  /// the lock; mapping memory and making events take it alone, and the former wait if one of the
+  /// latter waits. No driver is known to be so strict.
+  BlocksDriver,
+};
+
 /// Settings that a test may change while no device exists. Sizes are bytes.
 struct Settings {
   int num_devices = 1;
   int driver_version = 13000;  ///< 0: no driver
   int architecture = 90;
   size_t memory_bytes = size_t{4} << 30;
-  size_t granularity = size_t{2} << 20;   ///< of blocks
-  bool maps_memory = true;                ///< supports virtual memory
-  size_t pinnable_bytes = SIZE_MAX;       ///< what may be registered
-  size_t pinnable_at_once = SIZE_MAX;     ///< limit of one registration
-  std::string missing_driver_call = {};   ///< a function that the driver lacks
-  double copy_bytes_per_s = 0;            ///< of copies to and from the host; 0: no limit
+  size_t granularity = size_t{2} << 20;  ///< of blocks
+  bool maps_memory = true;               ///< supports virtual memory
+  size_t pinnable_bytes = SIZE_MAX;      ///< what may be registered
+  size_t pinnable_at_once = SIZE_MAX;    ///< limit of one registration
+  std::string missing_driver_call = {};  ///< a function that the driver lacks
+  double copy_bytes_per_s = 0;           ///< of copies to and from the host; 0: no limit
+  int queue_entries = 1020;              ///< that fit into the queue of a stream, as on an H200
+  int queue_records = 56;                ///< of them, records of events
+  FullQueue full_queue = FullQueue::BlocksEventCreation;
   bool is_profiled = false;               ///< a profiler runs
   bool has_epilogues = true;              ///< cuBLASLt has epilogues
   std::string attention_library = {};     ///< its name; empty: no library

@@ -1,14 +1,19 @@
 // Tests of a GPU use the emulated GPU instead, with sizes that make a step fast.
 #include "tests/cuda_emulation/emulated_device.h"
+#include "tests/cuda_emulation/launch_queue.h"
 #include "tests/trainer/on_gpu.h"
 
 namespace ebb::test {
 
 /// A small granularity allows the small chunks of the tests.
-OnGpu::OnGpu() { emulation::settings().granularity = size_t{64} << 10; }
+OnGpu::OnGpu() {
+  emulation::settings().granularity = size_t{64} << 10;
+  emulation::forget_full_queues();
+}
 
 OnGpu::~OnGpu() {
   EXPECT_EQ(emulation::live(), emulation::Live());  // everything has been freed
+  EXPECT_EQ(emulation::num_full_queues(), 0u);
   emulation::settings() = {};
 }
 

@@ -56,6 +56,12 @@ inline std::set<uint64_t> some_of(uint64_t count, uint64_t most) {
   return chosen;
 }
 
+/// Does the error name the call that failed? A launch is named by its kernel.
+inline bool names_call(std::string_view error, std::string_view call) {
+  if (call == "cudaLaunchKernelEx") return error.find("launch") != std::string_view::npos;
+  return error.find(call) != std::string_view::npos;
+}
+
 /// Calls that are made only for the times in reports. A run continues if they fail.
 inline bool may_be_refused_in_silence(std::string_view call) {
   return call == "cudaEventQuery" || call == "cudaEventElapsedTime" || call == "cudaEventRecord" ||

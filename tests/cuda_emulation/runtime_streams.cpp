@@ -12,6 +12,7 @@
 #include "system/tsan.h"
 #include "tests/cuda_emulation/code_loading.h"
 #include "tests/cuda_emulation/emulated_device.h"
+#include "tests/cuda_emulation/launch_queue.h"
 #include "tests/cuda_emulation/stream_queue.h"
 
 using namespace ebb::emulation;
@@ -40,7 +41,19 @@ void run(std::function<void()>* work) noexcept {
 
 struct CUstream_st {
   int device = current_device();
+  LaunchQueue room = {};
+  // Last: its thread uses the room.
   ebb::HostStream queue{{.faults = &no_faults(), .name = "emulated GPU"}};
+
+  /// Submits one entry. `work` does not throw. May block while the queue is full.
+  void submit(Entry entry, auto work) {
+    const DriverCall call(Access::Submit);
+    room.enter(entry);
+    queue.submit({}, [this, entry, work] {
+      work();
+      room.leave(entry);
+    });
+  }
 };
 
 struct CUevent_st {
@@ -90,7 +103,7 @@ bool ebb::emulation::is_on_current_device(cudaStream_t stream) {
 void ebb::emulation::enqueue(cudaStream_t stream, std::function<void()> work) {
   EBB_CHECK(stream != nullptr, "there is no default stream");
   auto* owned = new std::function<void()>(std::move(work));
-  stream->queue.submit({}, [owned] { run(owned); });
+  stream->submit(Entry::Work, [owned] { run(owned); });
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
@@ -124,13 +137,16 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   EBB_CHECK(flags == 0, "other flags");
   if (is_lost()) return finish();
   if (is_refused("cudaStreamWaitEvent")) return finish(cudaErrorUnknown);
-  stream->queue.wait(used(event));  // throws where it was never recorded
+  const ebb::HostEvent& awaited = used(event);
+  const uint64_t record = awaited.submit_wait();  // throws where it was never recorded
+  stream->submit(Entry::Work, [&awaited, record] { (void)awaited.wait(record); });
   return finish();
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   if (is_lost()) return finish();
   if (is_refused("cudaEventCreateWithFlags")) return finish(cudaErrorUnknown);
+  const DriverCall call(Access::CreateEvent);
   *event = new CUevent_st;
   count_event(1);
   (*event)->has_time = (flags & cudaEventDisableTiming) == 0;
@@ -149,13 +165,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (is_lost()) return finish();
   if (stream->device != event->device) return finish(cudaErrorInvalidResourceHandle);
   if (is_refused("cudaEventRecord")) return finish(cudaErrorUnknown);
-  stream->queue.record(used(event));
+  ebb::HostEvent& recorded = used(event);
+  const uint64_t record = recorded.submit_record();
+  stream->submit(Entry::Record, [&recorded, record] { recorded.reach(record, nullptr); });
   return finish();
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (is_lost()) return finish();
   if (is_refused("cudaEventSynchronize")) return finish(cudaErrorUnknown);
+  { const DriverCall call(Access::Ask); }
   used(event).synchronize();  // throws where it was never recorded
   return finish();
 }
@@ -164,6 +183,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   (void)used(event).submit_wait();  // throws where it was never recorded
   if (is_lost()) return finish();
   if (is_refused("cudaEventQuery")) return finish(cudaErrorUnknown);
+  const DriverCall call(Access::Ask);
   // Not ready is no failure, but as in CUDA it becomes the last error.
   return event->event.done() ? cudaSuccess : set_last_error(cudaErrorNotReady);
 }

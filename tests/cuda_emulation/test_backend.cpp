@@ -331,6 +331,38 @@ TEST_F(EmulatedBackend, ANewThreadsFirstCallIsForTheDevicesOwnGpu) {
   }
 }
 
+// ---- Two GPUs -----------------------------------------------------------------------------------
+
+/// Each device has streams of the same numbers and positions, and the streams wait for events of
+/// the other device.
+TEST_F(EmulatedBackend, FailuresOfTwoDevicesAreToldApart) {
+  emulation::settings().num_devices = 2;
+  const auto one = create_gpu(), two = create_gpu({.cuda_index = 1});
+  const auto done = one->create_event(), recorded = one->create_event();
+  const auto update_of_one = one->create_stream(StreamKind::Update);
+  const auto compute_of_one = one->create_stream(StreamKind::Compute);
+  const auto update_of_two = two->create_stream(StreamKind::Update);
+  const auto compute_of_two = two->create_stream(StreamKind::Compute);
+  const auto load_of_two = two->create_stream(StreamKind::Load);
+  for (int i = 0; i < 20; ++i) {
+    update_of_one->submit({}, [] {});
+    update_of_one->record(*done);
+    compute_of_one->record(*recorded);
+  }
+  compute_of_two->wait(*done);  // a word
+  load_of_two->wait(*recorded);
+  update_of_two->submit({}, [] { throw DeviceError("broken on two"); });
+  EXPECT_SAYS(error_of<DeviceError>([&] { update_of_two->synchronize(); }), "broken on two");
+  EXPECT_NO_THROW(compute_of_two->synchronize()) << "it waits for no stream that failed";
+  EXPECT_NO_THROW(load_of_two->synchronize());
+  update_of_one->submit({}, [] { throw DeviceError("broken on one"); });
+  update_of_one->record(*done);
+  compute_of_two->wait(*done);
+  EXPECT_SAYS(error_of<DeviceError>([&] { compute_of_two->synchronize(); }), "broken on one");
+  EXPECT_NO_THROW(load_of_two->synchronize());
+  EXPECT_NO_THROW(compute_of_one->synchronize());
+}
+
 // ---- Calls that are refused ---------------------------------------------------------------------
 
 /// Opens the gates in its destructor, so that nothing waits for ever after an exception.
@@ -400,7 +432,7 @@ TEST_F(EmulatedBackend, EveryCallCanBeRefused) {
       EXPECT_EQ(emulation::live(), emulation::Live());
       EXPECT_TRUE(refusal.happened() || n > 0);
       if (refusal.happened() && !may_be_refused_in_silence(call)) {
-        EXPECT_NE(error, "");
+        EXPECT_TRUE(names_call(error, call)) << error;
       }
       EXPECT_EQ(error.find("CHECK"), std::string::npos) << error;
     }

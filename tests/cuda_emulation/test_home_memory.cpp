@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "device/driver_memory.h"
 #include "device/errors.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/error_of.h"
@@ -247,6 +248,7 @@ TEST_F(HomeMemoryTest, TrainingGivesTheSameBits) {
   TrainingCase run{.memory = Memory::Smallest, .device = DeviceKind::Cuda, .num_steps = 2};
   const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, run.dtype);
   const Preparation prepared = prepare_case(model, run);
+  EXPECT_GE(prepared.ledger.bytes("driver", Tier::Host), driver_host_bytes(0));
   size_t pinned_bytes = 0;
   const auto look = [&pinned_bytes](Trainer&, uint32_t) {
     pinned_bytes = emulation::pinned_bytes();

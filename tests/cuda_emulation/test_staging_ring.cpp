@@ -112,8 +112,13 @@ TEST_F(StagingRingTest, WhatAStreamWaitedForIsNotTheRingsFailure) {
       });
       update->record(*updated);
       stream->wait(*updated);
+      // The copy has more parts than may be in flight behind the wait.
+      std::thread opens([&gate] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        gate.open();
+      });
       copy(*stream, home, there, kind);
-      gate.open();
+      opens.join();
       EXPECT_THROW(stream->synchronize(), DeviceError);
     }
     copy_there_and_back();

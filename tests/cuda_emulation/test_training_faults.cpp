@@ -8,9 +8,11 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
+#include "device/planes.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/refusals.h"
 #include "tests/error_of.h"
@@ -101,6 +103,23 @@ TEST_F(EmulatedStep, NamesATokenThatIsOutsideTheTable) {
   }
 }
 
+// ---- Full queues
+// ---------------------------------------------------------------------------------
+
+/// The fixture checks that no call found a queue full. Rings make the most records.
+TEST_F(EmulatedStep, StandsInNoFullQueue) {
+  for (const size_t pinned_bytes : {SIZE_MAX, size_t{2} << 20}) {
+    TrainingCase run = on_gpu({.accumulation = 2,
+                               .memory = Memory::Smallest,
+                               .activations = ActivationPlacement::Offload,
+                               .pinned_bytes = pinned_bytes});
+    run.model.num_layers = 12;
+    const Outcome expected = train(run).outcome;
+    emulation::settings().full_queue = emulation::FullQueue::BlocksDriver;
+    EXPECT_EQ(train(run).outcome, expected);
+  }
+}
+
 // ---- State lock ---------------------------------------------------------------------------------
 
 /// While the state is locked, an update may wait for the thread that reads the state. A stream that
@@ -170,17 +189,20 @@ class UpdateGate {
   std::atomic<bool> is_open_ = true;
 };
 
-/// Runs a trainer of a small model for two steps, and returns the hash of the state.
+/// Runs a trainer of a small model for two steps, and returns the hash of the state. Saves the
+/// state after the first step.
 class TwoSteps {
  public:
   explicit TwoSteps(Between between)
       : run_(on_gpu({.memory = Memory::Smallest, .between = between})) {}
 
-  uint64_t operator()() const {
+  uint64_t operator()() {
+    saved_ = {};
     UpdateGate gate;
     const auto device = create_case_device(prepared_, run_);
     Trainer trainer(model_, *device, prepared_);
-    trainer.step(data_.micro_batches(), 1e-3);        // the first step blocks the submitting thread
+    trainer.step(data_.micro_batches(), 1e-3);  // the first step blocks the submitting thread
+    save(trainer);
     if (run_.between == Between::State) gate.shut();  // a stream waits for the norm in this case
     trainer.step(data_.micro_batches(), 1e-3);
     const uint64_t hash = trainer.state_hash();
@@ -188,9 +210,32 @@ class TwoSteps {
     return hash;
   }
 
+  /// Runs what an earlier run had not saved before it failed.
+  uint64_t resumed() const {
+    const auto device = create_case_device(prepared_, run_);
+    Trainer trainer(model_, *device, prepared_);
+    if (saved_) {
+      trainer.restore(saved_->counters, reader_of(saved_->state));
+    } else {
+      trainer.step(data_.micro_batches(), 1e-3);
+    }
+    trainer.step(data_.micro_batches(), 1e-3);
+    return trainer.state_hash();
+  }
+
   const Preparation& prepared() const { return prepared_; }
 
  private:
+  struct Saved {
+    OptimizerCounters counters;
+    StateCopy state;
+  };
+  void save(Trainer& trainer) {
+    const StateReader reader = trainer.lock_state();
+    saved_ = Saved{reader.counters(), copy_of(reader, state_planes(run_.dtype).size())};
+  }
+
+  std::optional<Saved> saved_;
   static constexpr int64_t kTokens = 4;
   const TrainingCase run_;
   const Gpt2 model_{run_.model, kMicroBatchSize, kTokens, run_.dtype};
@@ -198,33 +243,45 @@ class TwoSteps {
   const Data data_{run_.model, kTokens, 1, 3};
 };
 
-/// For each kind of call, lets some of its calls fail, including the first and the last. Only calls
-/// that measure time may fail without an error, and then the result is the same.
-void refuse_some(const TwoSteps& run, const std::map<std::string, uint64_t>& calls) {
+/// Runs the two steps while a call is refused. Returns false if they end without an error.
+bool fails(TwoSteps& run, const std::string& call, const Refusal& refusal, uint64_t expected) {
+  try {
+    EXPECT_EQ(run(), expected);
+    // Home memory that cannot be pinned is copied through rings.
+    EXPECT_TRUE(!refusal.happened() || may_be_refused_in_silence(call) ||
+                call == "cudaHostRegister");
+    return false;
+  } catch (const LogicError& error) {
+    ADD_FAILURE() << error.what();
+  } catch (const std::exception& error) {
+    EXPECT_TRUE(names_call(error.what(), call)) << error.what();
+  }
+  return true;
+}
+
+/// For each kind of call, lets some of its calls fail, including the first and the last. The error
+/// names the call, and a later run continues from the saved state. Only calls that measure time may
+/// fail without an error, and then the result is the same.
+void refuse_some(TwoSteps& run, const std::map<std::string, uint64_t>& calls) {
   const uint64_t expected = run();
   for (const auto& [call, count] : calls) {
     for (const uint64_t n : some_of(count, 3)) {
       SCOPED_TRACE(testing::Message() << call << " number " << n << " of " << count);
-      const Refusal refusal(call, n);
-      try {
-        EXPECT_EQ(run(), expected);
-        // Home memory that cannot be pinned is copied through rings.
-        EXPECT_TRUE(!refusal.happened() || may_be_refused_in_silence(call) ||
-                    call == "cudaHostRegister");
-      } catch (const LogicError& error) {
-        ADD_FAILURE() << error.what();
-      } catch (const std::exception&) {
+      bool failed = true;
+      {
+        const Refusal refusal(call, n);
+        failed = fails(run, call, refusal, expected);
+        EXPECT_TRUE(refusal.happened() || n > 0);
       }
-      EXPECT_TRUE(refusal.happened() || n > 0);
       EXPECT_EQ(emulation::live(), emulation::Live());
+      if (failed) EXPECT_EQ(run.resumed(), expected);
     }
   }
 }
-
 TEST_F(EmulatedStep, CallsOfCudaCanBeRefused) {
-  const TwoSteps run(Between::State);
+  TwoSteps run(Between::State);
   ASSERT_GT(run.prepared().plan.count(&ChunkRecord::is_on_device), 0u);
-  const auto calls = count_calls(run);
+  const auto calls = count_calls([&] { (void)run(); });
   for (const char* call : {"cudaMemcpyAsync", "cudaLaunchKernelEx", "cudaEventRecord",
                            "cudaStreamWaitEvent", "cuStreamWaitValue32"}) {
     EXPECT_TRUE(calls.contains(call)) << call;
@@ -233,8 +290,8 @@ TEST_F(EmulatedStep, CallsOfCudaCanBeRefused) {
 }
 
 TEST_F(EmulatedStep, BlocksMayNotBeMappedElsewhere) {
-  const TwoSteps run(Between::Nothing);
-  const auto calls = count_calls(run);
+  TwoSteps run(Between::Nothing);
+  const auto calls = count_calls([&] { (void)run(); });
   refuse_some(run, {{"cuMemMap", calls.at("cuMemMap")}, {"cuMemUnmap", calls.at("cuMemUnmap")}});
 }
 

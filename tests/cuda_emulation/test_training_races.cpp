@@ -25,6 +25,7 @@ TrainingCase with_tiny_model(TrainingCase run) {
 
 TEST_F(EmulatedRaces, ThereAreNone) {
   const Outcome clipped = train(with_tiny_model({})).outcome;
+  emulation::settings().full_queue = emulation::FullQueue::BlocksDriver;
   EXPECT_EQ(train(with_tiny_model({.memory = Memory::Smallest, .between = Between::State})).outcome,
             clipped);
   EXPECT_EQ(train(with_tiny_model(

@@ -1,8 +1,16 @@
 # The tests of the GPU, with the emulated CUDA backend, and tests of the emulation itself.
 set(dir ${CMAKE_CURRENT_SOURCE_DIR}/cuda_emulation)
 ebb_test(test_device_emulated
-  SOURCES $<TARGET_OBJECTS:device_tests> ${dir}/test_attention_parts.cpp ${dir}/test_backend.cpp ${dir}/test_gpu_choice.cpp
+  SOURCES $<TARGET_OBJECTS:device_tests> ${dir}/test_attention_parts.cpp ${dir}/test_backend.cpp
+          ${dir}/test_full_queue.cpp ${dir}/test_gpu_choice.cpp
   LIBS ebb_cuda_emulated ebb_device)
+
+# The same backend with a planted mistake.
+ebb_test(test_unbounded_emulated
+  SOURCES ${dir}/test_unbounded.cpp ${dir}/unbounded_in_flight.cpp
+          $<FILTER:$<TARGET_OBJECTS:ebb_cuda_emulated>,EXCLUDE,/cuda/in_flight>
+  LIBS ebb_device)
+target_include_directories(test_unbounded_emulated BEFORE PRIVATE ${dir}/include)
 
 # Training on a GPU (these tests are skipped without a GPU, and fail with EBB_REQUIRE_CUDA=1), and on the emulated GPU.
 # Under ThreadSanitizer each thread of a block is a fiber, and a step takes minutes. So a separate program runs only a

@@ -1,6 +1,8 @@
-// The size of the staging buffers that a plan counts, for a limit of pinned memory.
+// The sizes that a plan counts for a GPU beside its own memory: staging buffers, for a limit of
+// pinned memory, and what the driver takes.
 #include <gtest/gtest.h>
 
+#include "device/driver_memory.h"
 #include "device/staging.h"
 
 namespace ebb {
@@ -36,6 +38,16 @@ TEST(Staging, RingsAreSmallerIfLittleMemoryIsLeft) {
     EXPECT_EQ(smaller % kPage, 0u);
     slot = smaller;
   }
+}
+
+TEST(DriverMemory, GrowsWithPinnedMemory) {
+  constexpr size_t kGiB = 1024 * kMiB;
+  EXPECT_EQ(driver_host_bytes(0), 704 * kMiB);
+  EXPECT_EQ(driver_host_bytes(128 * kGiB), 704 * kMiB + kGiB);
+  // A GPU of 24 GiB in machines of 128 and 512 GiB, and one of 141 GB.
+  EXPECT_EQ(device_margin_bytes(23 * kGiB, 128 * kGiB), 768 * kMiB);
+  EXPECT_EQ(device_margin_bytes(23 * kGiB, 512 * kGiB), 1536 * kMiB);
+  EXPECT_EQ(device_margin_bytes(128 * kGiB, 128 * kGiB), 2 * kGiB);
 }
 
 }  // namespace

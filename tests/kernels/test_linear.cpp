@@ -6,8 +6,19 @@
 namespace ebb::test {
 namespace {
 
-constexpr double kRelative =
-    4e-7;  // of the sum of the absolute terms: fp32 sums of a few hundred terms
+constexpr int64_t kTermsAtOnce = 8;
+
+/// The error of an fp32 sum of k products that is allowed, relative to the sum of the absolute
+/// products S.
+///
+/// Tensor cores before sm_90 add kTermsAtOnce products at once and truncate: an error of up to
+/// 2^-23 |P| each time, where P is the sum until then, and always towards zero. For terms of random
+/// signs and size t, |P| after j terms is about sqrt(j) t, and S is about 0.75 k t (factors of one
+/// uniform distribution), so all errors are about 2^-23 sqrt(k) / 9 S. Twice that is allowed, and
+/// two roundings for a bias or an old value. TheBoundAllowsTensorCoresThatTruncate checks it.
+double relative(int64_t k) {
+  return std::ldexp(1.0, -23) * (2 + std::sqrt(static_cast<double>(k)) / 4.5);
+}
 
 struct Size {
   int64_t n, c, oc;
@@ -73,7 +84,7 @@ TEST_P(Linear, Forward) {
   const Values b = with_bias ? bias.values() : Values{};
   EXPECT_TRUE(close(y.values(), linear(x.values(), w.values(), b, n, c, oc),
                     linear(absolute(x.values()), absolute(w.values()), absolute(b), n, c, oc),
-                    kRelative, dtype(),
+                    relative(c), dtype(),
                     rounded_before(linear(x.values(), w.values(), {}, n, c, oc), adds(), dtype())));
 }
 
@@ -89,7 +100,7 @@ TEST_P(Linear, BackwardInput) {
     EXPECT_TRUE(
         close(dx.values(), sum(products, before),
               sum(product(absolute(dy.values()), absolute(w.values()), n, oc, c), absolute(before)),
-              kRelative, type, rounded_before(products, adds(), type)));
+              relative(oc), type, rounded_before(products, adds(), type)));
   }
 }
 
@@ -105,10 +116,10 @@ TEST_P(Linear, BackwardWeight) {
   EXPECT_TRUE(
       close(dw.values(), sum(product(dyt, x.values(), oc, n, c), dw_before),
             sum(product(absolute(dyt), absolute(x.values()), oc, n, c), absolute(dw_before)),
-            kRelative, DType::F32));
+            relative(n), DType::F32));
   EXPECT_TRUE(close(db.values(), sum(column_sums(dy.values(), n, oc), db_before),
-                    sum(column_sums(absolute(dy.values()), n, oc), absolute(db_before)), kRelative,
-                    DType::F32));
+                    sum(column_sums(absolute(dy.values()), n, oc), absolute(db_before)),
+                    relative(n), DType::F32));
 }
 
 TEST(Linear, BackwardIsTheDerivativeOfForward) {
@@ -148,13 +159,13 @@ TEST(Linear, TheComparisonFindsAMissingTermAndAShift) {
   h.kernels->submit(h.stream, LinearForward{y, x, w, {}});
   const Values want = linear(x.values(), w.values(), {}, n, c, oc);
   const Values scale = linear(absolute(x.values()), absolute(w.values()), {}, n, c, oc);
-  EXPECT_TRUE(close(y.values(), want, scale, kRelative, DType::F32));
+  EXPECT_TRUE(close(y.values(), want, scale, relative(c), DType::F32));
   Values missing_term = y.values();
   missing_term[48] -= x.values()[16] * w.values()[48 * c + 16];
-  EXPECT_FALSE(close(missing_term, want, scale, kRelative, DType::F32));
+  EXPECT_FALSE(close(missing_term, want, scale, relative(c), DType::F32));
   Values shifted = y.values();
   std::rotate(shifted.begin(), shifted.begin() + 1, shifted.end());
-  EXPECT_FALSE(close(shifted, want, scale, kRelative, DType::F32));
+  EXPECT_FALSE(close(shifted, want, scale, relative(c), DType::F32));
 }
 
 TEST(Linear, TheComparisonAllowsTwoRoundingsAndFindsAMissingBias) {
@@ -170,13 +181,45 @@ TEST(Linear, TheComparisonAllowsTwoRoundingsAndFindsAMissingBias) {
     Values sums = once;
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += bias.values()[i % oc];
     const Values twice = Array(dtype, {n, oc}, sums).values();
-    EXPECT_FALSE(close(twice, want, scale, kRelative, dtype));
-    EXPECT_TRUE(close(twice, want, scale, kRelative, dtype, products));
-    EXPECT_FALSE(close(once, want, scale, kRelative, dtype, products)) << "no bias";
+    EXPECT_FALSE(close(twice, want, scale, relative(c), dtype));
+    EXPECT_TRUE(close(twice, want, scale, relative(c), dtype, products));
+    EXPECT_FALSE(close(once, want, scale, relative(c), dtype, products)) << "no bias";
     Values missing_term = want;
     missing_term[48] -= x.values()[16] * w.values()[48 * c + 16];
-    EXPECT_FALSE(close(Array(dtype, {n, oc}, missing_term).values(), want, scale, kRelative, dtype,
-                       products));
+    EXPECT_FALSE(close(Array(dtype, {n, oc}, missing_term).values(), want, scale, relative(c),
+                       dtype, products));
+  }
+}
+
+/// The nearest fp32 number towards zero.
+double truncated(double value) {
+  const auto rounded = static_cast<float>(value);
+  if (std::abs(static_cast<double>(rounded)) <= std::abs(value)) return rounded;
+  return std::nextafter(rounded, 0.0f);
+}
+
+TEST(Linear, TheBoundAllowsTensorCoresThatTruncate) {
+  for (const auto& [n, k, oc] : {Size{3, 2500, 100}, Size{9, 1600, 49}, Size{2, 3079, 7}}) {
+    const Values x = random_array(DType::BF16, {n, k}, 1).values();
+    const Values w = random_array(DType::BF16, {oc, k}, 2).values();
+    Values sums(static_cast<size_t>(n * oc));
+    for (int64_t i = 0; i < n * oc; ++i) {
+      double sum = 0;
+      for (int64_t first = 0; first < k; first += kTermsAtOnce) {
+        for (int64_t j = first; j < std::min(k, first + kTermsAtOnce); ++j) {
+          sum += static_cast<double>(x[static_cast<size_t>(i / oc * k + j)]) *
+                 w[static_cast<size_t>(i % oc * k + j)];
+        }
+        sum = truncated(sum);
+      }
+      sums[static_cast<size_t>(i)] = sum;
+    }
+    const Values want = linear(x, w, {}, n, k, oc);
+    const Values scale = linear(absolute(x), absolute(w), {}, n, k, oc);
+    EXPECT_TRUE(close(sums, want, scale, relative(k), DType::F32)) << k;
+    EXPECT_FALSE(close(sums, want, scale, relative(k) / 16, DType::F32)) << k;
+    sums[1] -= x[0] * w[static_cast<size_t>(k)];
+    EXPECT_FALSE(close(sums, want, scale, relative(k), DType::F32)) << k;
   }
 }
 

@@ -413,8 +413,9 @@ TEST_F(PlanCommand, SaysWhichUsualSizesOfMemoryWouldDo) {
   EXPECT_EQ(ram_size, "96GB");
   EXPECT_TRUE(fits(std::to_string(ram["host_bytes"].get<uint64_t>()), "23GiB"));
   EXPECT_FALSE(fits(std::to_string(ram["host_bytes"].get<uint64_t>() - (1 << 20)), "23GiB"));
-  EXPECT_EQ(gpu["gpu_gigabytes"], 32);
-  EXPECT_TRUE(fits("64GB", "31GiB"));
+  EXPECT_EQ(gpu["gpu_gigabytes"], 48);
+  EXPECT_FALSE(fits("64GB", "31GiB"));  // of a GPU with 32 GB
+  EXPECT_TRUE(fits("64GB", "44GiB"));
   const std::string text = plan(settings + Arguments{"--host-memory", "64GB"}).out;
   EXPECT_SAYS(text, "96 GB of RAM would do");
   // Enough RAM is what the same plan takes without a limit.
@@ -422,7 +423,7 @@ TEST_F(PlanCommand, SaysWhichUsualSizesOfMemoryWouldDo) {
   EXPECT_EQ(refused["tokens_per_second_with_enough_ram"], roomy["tokens_per_second"]);
   EXPECT_EQ(refused["optimistic_tokens_per_second_with_enough_ram"],
             roomy["optimistic_tokens_per_second"]);
-  EXPECT_SAYS(text, "a GPU with 32 GB would do");
+  EXPECT_SAYS(text, "a GPU with 48 GB would do");
 }
 
 TEST_F(PlanCommand, SaysWhatWouldMakeItFaster) {

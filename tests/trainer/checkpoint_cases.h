@@ -56,6 +56,17 @@ inline std::vector<std::byte> plane_of(const StateReader& reader, ParameterId id
   return bytes;
 }
 
+/// All planes of the state.
+inline StateCopy copy_of(const StateReader& reader, size_t num_planes) {
+  StateCopy copy(reader.layout().num_parameters());
+  for (const ParameterId id : reader.parts()) {
+    for (size_t plane = 0; plane < num_planes; ++plane) {
+      copy[id].push_back(plane_of(reader, id, plane));
+    }
+  }
+  return copy;
+}
+
 /// Reads the copy for Trainer::restore(). Leaves out the plane `forgotten` of each parameter.
 inline Trainer::ReadPlane reader_of(const StateCopy& copy, size_t forgotten = SIZE_MAX) {
   struct Place {

@@ -21,14 +21,7 @@ class StateOnDevice : public testing::TestWithParam<DType> {
   static size_t num_planes() { return state_planes(GetParam()).size(); }
 
   static StateCopy copy_of(Trainer& trainer) {
-    const StateReader reader = trainer.lock_state();
-    StateCopy copy(reader.layout().num_parameters());
-    for (const ParameterId id : reader.parts()) {
-      for (size_t plane = 0; plane < num_planes(); ++plane) {
-        copy[id].push_back(plane_of(reader, id, plane));
-      }
-    }
-    return copy;
+    return test::copy_of(trainer.lock_state(), num_planes());
   }
 };
 INSTANTIATE_TEST_SUITE_P(Types, StateOnDevice, testing::Values(DType::F32, DType::BF16, DType::F16),
