@@ -46,18 +46,13 @@ REGISTERS, WARP = 65536, 32
 RESERVED_SHARED = 1024  # of each block, by the system
 
 
-def tensor_forward(head):
-    return 2 * (128 * (head + 8) + head * 72) + 4 * 64
-
-
-def tensor_backward(head):
-    return 2 * (192 * (head + 8) + 2 * head * 40) + 4 * 96
-
-
-# Bytes of shared memory that a launch asks for, which the object does not contain: (pattern of the kernel, bytes). Numbers in
-# the pattern are arguments of the function.
-LAUNCHED_SHARED = [(r"attention_forward_tensor attend<(\d+)>", tensor_forward),
-                   (r"attention_backward_tensor differentiate_\w+<(\d+)>", tensor_backward)]
+# Bytes of shared memory that a launch asks for, which the object does not contain: (pattern of the kernel, bytes for the size
+# of a head). Rows of tiles have 8 elements more than columns. See Shared in the sources.
+LAUNCHED_SHARED = [
+    (r"attention_forward_tensor attend<false, (\d+)>", lambda head: 2 * (128 * (head + 8) + head * 72) + 4 * 64),
+    (r"attention_forward_tensor attend<true, (\d+)>", lambda head: 2 * 192 * (head + 8) + 4 * 64),
+    (r"attention_backward_tensor \w+<false, (\d+)>", lambda head: 2 * (192 * (head + 8) + 2 * head * 40) + 4 * 96),
+    (r"attention_backward_tensor \w+<true, (\d+)>", lambda head: 2 * 192 * (head + 8) + 4 * 96)]
 
 
 class Missing(Exception):

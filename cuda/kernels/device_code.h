@@ -40,11 +40,6 @@ __device__ __forceinline__ float to_float(F16 x) {
   return std::bit_cast<float>(sign | bits);
 }
 
-/// Two neighbouring elements in one register, as tensor cores read them.
-__device__ __forceinline__ uint32_t pair_of(BF16 first, BF16 second) {
-  return uint32_t{first.bits} | uint32_t{second.bits} << 16;
-}
-
 __device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % kWarp; }
 __device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / kWarp; }
 

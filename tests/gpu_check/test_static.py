@@ -68,8 +68,7 @@ class ConflictTest(unittest.TestCase):
         self.assertEqual(self.ways(TID, *quotient, *remainder, *row), [1])
         self.assertEqual(self.ways(TID, *quotient, *remainder, row[0], "IMAD R4, R3, 0x80, RZ", *row[2:]), [8])
 
-        # (lane + lane / 2) * 4 loads 32 of 48 words: two of some banks.
-        self.assertEqual(self.ways(TID, "LEA.HI R1, R0, R0, RZ, 0x1f", "LEA R2, R1, RZ, 0x2", "LDS R3, [R2]"), [2])
+        self.assertEqual(self.ways(TID, "LEA.HI R1, R0, RZ, RZ, 0x1e", "IMAD.SHL.U32 R2, R1, 0x80, RZ", "LDS R3, [R2]"), [8])
 
     def test_a_uniform_unknown_shifts_but_does_not_scale(self):
         self.assertEqual(self.ways(TID, "S2UR UR7, SR_CTAID.X", "S2R R1, SR_CTAID.Y", "LEA R2, R0, R1, 0x2", "LDS R3, [R2+UR7]"), [1])

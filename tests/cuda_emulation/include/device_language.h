@@ -16,6 +16,12 @@ T* shared_memory() {
   return reinterpret_cast<T*>(emulation::dynamic_shared_memory());
 }
 
+template <class To, class From>
+To* as_wide(From* from) {
+  emulation::check_alignment(from, alignof(To));
+  return reinterpret_cast<To*>(from);
+}
+
 template <class T>
 void store_wide(T* to, const T& value) {
   *to = value;
@@ -23,6 +29,19 @@ void store_wide(T* to, const T& value) {
 
 inline uint32_t rounded_pair(float first, float second) {
   return uint32_t{BF16(first).bits} | uint32_t{BF16(second).bits} << 16;
+}
+
+template <bool kTransposed>
+void load_matrices(uint32_t (&to)[4], const void* row) {
+  emulation::check_alignment(row, 16);
+  const auto* rows = emulation::gather(EBB_HERE, emulation::Brought::of(row));
+  const int g = emulation::lane() / 4, i = emulation::lane() % 4 * 2;
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    const auto at = [&](int r, int column) {
+      return uint32_t{static_cast<const uint16_t*>(rows[8 * matrix + r].as<const void*>())[column]};
+    };
+    to[matrix] = kTransposed ? at(i, g) | at(i + 1, g) << 16 : at(g, i) | at(g, i + 1) << 16;
+  }
 }
 
 /// Products of two bf16 are exact in fp32; they are added in the order of k, rounded each time.
