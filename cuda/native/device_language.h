@@ -47,6 +47,13 @@ __device__ __forceinline__ void store_wide(T* to, const T& value) {
   }
 }
 
+/// The value of an fp16, exact, subnormals included.
+__device__ __forceinline__ float half_to_float(uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+
 /// Two fp32, rounded to the nearest bf16, ties to even: `first` in the lower half. The bits are
 /// those of BF16 (device/dtype.h), except for a NaN, which stays a NaN.
 __device__ __forceinline__ uint32_t rounded_pair(float first, float second) {
@@ -69,8 +76,8 @@ __device__ __forceinline__ void multiply_add_tile(float (&c)[4], const uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// Loads four matrices of 8 x 8 bf16 from shared memory, by all lanes of a warp together. Lane i
-/// gives the address of row i % 8 of matrix i / 8: 16 bytes, aligned to 16.
+/// Loads four matrices of 8 x 8 bf16 from shared memory, by all lanes of a warp together. The
+/// lane with index i gives the address of row i % 8 of matrix i / 8: 16 bytes, aligned to 16.
 ///
 /// With g = lane / 4 and i = 2 (lane % 4), a lane gets of matrix m in to[m], the first in the lower
 /// half: (g, i), (g, i + 1); with kTransposed: (i, g), (i + 1, g). See "Warp-level matrix load

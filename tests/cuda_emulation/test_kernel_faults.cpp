@@ -131,14 +131,14 @@ TEST(EmulatedMatrices, LanesGetTheElementsThatThePtxIsaNames) {
   }
   uint32_t out[128];
   run(1, load_rows, static_cast<uint32_t*>(out), static_cast<const uint16_t*>(rows), false);
-  // A lane has two neighbours of a row; four lanes have a row.
+  // A lane has two neighbours of a row, and four have the whole row.
   EXPECT_EQ(out[0], 0u | 1u << 16);
   EXPECT_EQ(out[1], 2u | 3u << 16);
   EXPECT_EQ(out[4], 10u | 11u << 16);
   EXPECT_EQ(out[31], 76u | 77u << 16);
   EXPECT_EQ(out[3 * 32 + 6], 314u | 315u << 16);
   run(1, load_rows, static_cast<uint32_t*>(out), static_cast<const uint16_t*>(rows), true);
-  // A lane has two neighbours of a column; four lanes have a column.
+  // A lane has two neighbours of a column, and four have the whole column.
   EXPECT_EQ(out[0], 0u | 10u << 16);
   EXPECT_EQ(out[1], 20u | 30u << 16);
   EXPECT_EQ(out[4], 1u | 11u << 16);

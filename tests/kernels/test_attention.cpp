@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <sstream>
+#include <string>
 
 #include "tests/kernels/reference.h"
 
@@ -250,9 +252,11 @@ TEST(AttentionTest, IsAsExactAsPyTorch) {
     const Error out = error_of(a.out.values(), attention(qkv, shape).out);
     const Error gradient =
         error_of(a.dqkv.values(), attention_gradient(a.dout.values(), qkv, shape));
-    SCOPED_TRACE(testing::Message()
-                 << "heads of " << bound.head_size << ", causal " << bound.causal << ": " << out.rms
-                 << ", " << out.max << ", " << gradient.rms << ", " << gradient.max);
+    std::ostringstream text;  // shown by --gtest_output=xml
+    text << out.rms << ", " << out.max << ", " << gradient.rms << ", " << gradient.max;
+    const std::string name = (bound.causal ? "causal_" : "full_") + std::to_string(bound.head_size);
+    RecordProperty(name, text.str());
+    SCOPED_TRACE(name + ": " + text.str());
     EXPECT_LE(out.rms, bound.out.rms);
     EXPECT_LE(out.max, bound.out.max);
     EXPECT_LE(gradient.rms, bound.gradient.rms);

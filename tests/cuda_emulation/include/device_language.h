@@ -27,6 +27,16 @@ void store_wide(T* to, const T& value) {
   *to = value;
 }
 
+/// The value of a subnormal is an integer times 2^-24.
+inline float half_to_float(uint16_t half) {
+  const uint32_t sign = uint32_t{half} << 16 & 0x80000000u;
+  const uint32_t exponent = half >> 10 & 0x1fu, fraction = half & 0x3ffu;
+  uint32_t bits = (exponent + 112) << 23 | fraction << 13;
+  if (exponent == 0x1f) bits = 0x7f800000u | (fraction != 0 ? 0x400000u | fraction << 13 : 0);
+  if (exponent == 0) bits = std::bit_cast<uint32_t>(static_cast<float>(fraction) * 0x1p-24f);
+  return std::bit_cast<float>(sign | bits);
+}
+
 inline uint32_t rounded_pair(float first, float second) {
   return uint32_t{BF16(first).bits} | uint32_t{BF16(second).bits} << 16;
 }
