@@ -39,7 +39,8 @@ std::optional<BackwardPart> first_backward_part(const AttentionOperands& f);
 
 class Attention {
  public:
-  /// `library`: null to use our own kernels only.
+  /// `library`: null to use our own kernels only. EBB_ATTENTION_LDMATRIX=1 in the environment: our
+  /// tensor-core kernels load with ldmatrix, with results of the same bits.
   explicit Attention(std::unique_ptr<AttentionLibrary> library);
   /// Computes nothing. Only backward_workspace_bytes() may be called, for the kernels of `counted`.
   explicit Attention(AttentionKernels counted) : counted_(counted) {}
@@ -68,6 +69,7 @@ class Attention {
 
   const std::unique_ptr<AttentionLibrary> library_;
   const AttentionKernels counted_;
+  const cuda::TileLoads loads_ = cuda::TileLoads::Pairs;
   std::set<Noticed> noticed_;
   std::vector<std::string> notices_;
 };

@@ -10,6 +10,7 @@
 #include "cuda/cuda_error.h"
 #include "cuda/driver.h"
 #include "cuda/kernels/gpu_launch.h"
+#include "device/cuda_architectures.h"
 #include "device/device.h"
 #include "device/errors.h"
 
@@ -132,6 +133,31 @@ void check_gpu(int index) {
         "cannot; use `device` host");
   }
   check_code(index);
+}
+
+std::string architectures_text(std::string_view built, int runtime_version) {
+  std::string compiled;
+  bool has_ptx = false;
+  while (!built.empty()) {
+    const size_t end = std::min(built.find(' '), built.size());
+    const std::string_view one = built.substr(0, end);
+    built.remove_prefix(std::min(end + 1, built.size()));
+    has_ptx = has_ptx || !one.ends_with("-real");
+    if (one.ends_with("-virtual")) continue;
+    compiled += (compiled.empty() ? "sm_" : ", sm_") + std::string(one.substr(0, one.find('-')));
+  }
+  const std::string newer = "; newer GPUs, such as sm_100 and sm_120, ";
+  const std::string how =
+      has_ptx ? "compile them from PTX at the first start, which needs a driver for CUDA " +
+                    version_text(runtime_version) + " or later"
+              : "have none in this build: configure with -DCMAKE_CUDA_ARCHITECTURES=native";
+  return "compiled for " + compiled + newer + how + "; measured on sm_90 only";
+}
+
+std::string cuda_architectures() {
+  int runtime_version = 0;
+  (void)cudaRuntimeGetVersion(&runtime_version);
+  return architectures_text(EBB_CUDA_ARCHITECTURES, runtime_version);
 }
 
 CudaProbe probe_cuda() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace ebb {
 
@@ -17,6 +18,10 @@ std::string describe_gpu(int index);
 /// cannot read registered host memory at the host's addresses or cannot map its memory at reserved
 /// addresses; or if this build has no code for the GPU.
 void check_gpu(int index);
+
+/// For which GPUs kernels are compiled. `built`: entries of CMAKE_CUDA_ARCHITECTURES, with spaces
+/// between them. `runtime_version`: of the toolkit, 13000 for 13.0.
+std::string architectures_text(std::string_view built, int runtime_version);
 
 /// The reason why no GPU can be used, for example "no CUDA driver on this machine".
 std::string why_no_gpu();

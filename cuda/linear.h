@@ -54,8 +54,9 @@ struct MatrixProduct {
 class MatrixProducts {
  public:
   virtual ~MatrixProducts() = default;
-  /// Can the library compute the product with its epilogue and sums in one call? The answer depends
-  /// on the product, except its addresses, on their alignment up to 16 bytes, and on the library.
+  /// Can the library compute the product with its epilogue and sums in one call, and is the
+  /// epilogue not slower than a kernel of our own? The answer depends on the product, except its
+  /// addresses, on their alignment up to 16 bytes, on the library, and on the architecture.
   /// Products of sizes that are multiples of 8, without an epilogue and sums of b, can always be
   /// computed.
   [[nodiscard]] virtual bool can_multiply(const MatrixProduct& product) = 0;
@@ -70,6 +71,24 @@ inline constexpr size_t kProductWorkspaceBytes = size_t{32} << 20;
 
 /// Throws DeviceError if the library cannot be started.
 std::unique_ptr<MatrixProducts> create_matrix_products();
+
+/// Is GELU faster together with a product, in cuBLASLt's kernel, than in our own kernel after the
+/// product? Where nobody has measured it, it is computed after the product.
+struct GeluWithProducts {
+  int architecture;  ///< 90 for sm_90
+  bool is_faster;
+};
+inline constexpr GeluWithProducts kGeluWithProducts[] = {
+    {89, false},   // cuBLASLt runs a second, slower kernel (karpathy/llm.c, pull requests 338, 653)
+    {90, true},    // one kernel (llm.c, pull request 591)
+    {120, false},  // 20 % slower (sgl-project/sglang, pull request 34350)
+};
+constexpr bool gelu_is_faster_with_products(int architecture) {
+  for (const GeluWithProducts& row : kGeluWithProducts) {
+    if (row.architecture == architecture) return row.is_faster;
+  }
+  return false;
+}
 
 /// May a product compute this activation in the same call? Only if it is GELU with the tanh
 /// formula, the type has 16 bits (libraries may be too inexact for fp32), and the number of columns

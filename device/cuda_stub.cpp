@@ -1,4 +1,5 @@
 #include "device/backends.h"
+#include "device/cuda_architectures.h"
 #include "device/errors.h"
 #include "device/kernels.h"
 
@@ -9,6 +10,8 @@ std::unique_ptr<Device> create_cuda_device(const DeviceOptions&) {
 }
 
 std::unique_ptr<Kernels> create_counting_cuda_kernels(AttentionKernels) { return nullptr; }
+
+std::string cuda_architectures() { return {}; }
 
 CudaProbe probe_cuda() {
   return {.devices = {}, .note = "built without the CUDA toolkit", .attention_library = {}};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "device/cuda_architectures.h"
 #include "device/device.h"
 #include "device/errors.h"
 #include "tools/cli.h"
@@ -82,6 +83,9 @@ void print_gpus(const CudaProbe& probe, const WarningFacts& facts) {
   }
   if (!probe.attention_library.empty()) {
     fmt::print("attention     {}\n", probe.attention_library);
+  }
+  if (const std::string text = cuda_architectures(); !text.empty()) {
+    fmt::print("kernels       {}\n", text);
   }
   if (probe.devices.empty()) fmt::print("CUDA          none: {}\n", with_flags(probe.note));
 }

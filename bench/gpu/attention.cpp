@@ -1,12 +1,19 @@
 // TFLOP/s of causal attention, forward and backward, in bf16. Only the half of the scores below the
 // causal mask is counted: 2 B NH T^2 D in the forward and 2.5 times that in the backward. The
-// program measures our kernels, and then those of a library if one is found. If the library has no
-// kernel for a case, our own kernel is measured in both, and a line below the case says so.
+// program measures a library if one is found, and our own kernels with both ways to load tiles
+// (cuda/attention.h), which must give the same bits. If the library has no kernel for a case, our
+// own kernel is measured instead, and a line below the case says so. The column `error` is the
+// largest error of one query's output, compared with fp64.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <initializer_list>
+#include <map>
 #include <span>
+#include <stdexcept>
+#include <vector>
 
 #include "bench/gpu/gpu.h"
 
@@ -52,20 +59,26 @@ std::vector<double> weights_of(const Case& c, int64_t row, int64_t query, int64_
   return weights;
 }
 
-/// Checks some elements of the result of one query.
-void verify_out(Gpu& gpu, const Case& c, const Tensor& out) {
+/// Checks the result of one query. Returns its largest error.
+double verify_out(Gpu& gpu, const Case& c, const Tensor& out) {
   const int64_t query = std::min<int64_t>(c.length - 1, 777), head = c.heads - 1;
   const std::vector<double> weights = weights_of(c, 0, query, head);
   const int64_t value_head = c.heads + c.kv_heads + head / (c.heads / c.kv_heads);
-  for (const int64_t d : {int64_t{0}, c.head_size - 1}) {
+  const std::vector<float> found =
+      gpu.read(out, (query * c.heads + head) * c.head_size, c.head_size);
+  double largest = 0;
+  for (int64_t d = 0; d < c.head_size; ++d) {
     double expected = 0;
     for (int64_t key = 0; key <= query; ++key) {
       expected += weights[static_cast<size_t>(key)] *
                   Gpu::value(key * c.columns() + value_head * c.head_size + d);
     }
-    check_close(gpu.read(out, (query * c.heads + head) * c.head_size + d, 1)[0], expected,
-                std::abs(expected) / 128 + 1e-3, std::string("attention of ") + c.name);
+    const float one = found[static_cast<size_t>(d)];
+    check_close(one, expected, std::abs(expected) / 128 + 1e-3,
+                std::string("attention of ") + c.name);
+    largest = std::max(largest, std::abs(one - expected));
   }
+  return largest;
 }
 
 /// Checks the gradient of the last token's values, which only the last query sees.
@@ -87,9 +100,25 @@ void verify_gradient(Gpu& gpu, const Case& c, const Tensor& dqkv, int64_t row, i
   }
 }
 
-/// Measures one case, and says if a library was requested and our own kernels ran. Returns true if
-/// they did not.
-bool measure(Gpu& gpu, const Case& c, double peak) {
+/// The bits of results that two ways to compute must share: of each case, some elements.
+using Samples = std::map<const Case*, std::vector<float>>;
+
+std::vector<float> samples_of(Gpu& gpu, std::initializer_list<Tensor> tensors) {
+  constexpr int64_t kMost = int64_t{1} << 18;
+  std::vector<float> samples;
+  for (const Tensor& tensor : tensors) {
+    const int64_t n = tensor.num_elements(), count = std::min(n, kMost);
+    for (const int64_t first : {int64_t{0}, n - count}) {
+      const std::vector<float> part = gpu.read(tensor, first, count);
+      samples.insert(samples.end(), part.begin(), part.end());
+    }
+  }
+  return samples;
+}
+
+/// Measures one case, and says if a library was requested and our own kernels ran. Compares the
+/// results with those in `samples`, or adds them. Returns true if the requested kernels ran.
+bool measure(Gpu& gpu, const Case& c, double peak, Samples& samples) {
   const Tensor qkv = gpu.make(DType::BF16, {c.batch, c.length, c.columns()});
   const Tensor dout = gpu.make(DType::BF16, {c.batch, c.length, c.heads * c.head_size});
   const Tensor out = gpu.make_empty(DType::BF16, dout.shape);
@@ -100,35 +129,43 @@ bool measure(Gpu& gpu, const Case& c, double peak) {
   const double forward_s = gpu.seconds_of([&] {
     kernels.submit(gpu.compute(), AttentionForward{out, log_sum_exp, qkv, shape});
   });
-  verify_out(gpu, c, out);
+  const double error = verify_out(gpu, c, out);
   const double backward_s = gpu.seconds_of([&] {
     kernels.submit(gpu.compute(), AttentionBackward{dqkv, dout, qkv, out, log_sum_exp, shape});
   });
   verify_gradient(gpu, c, dqkv, 0, 0);
   verify_gradient(gpu, c, dqkv, c.batch - 1, c.kv_heads - 1);
   fmt::print(
-      "{:<12} {:>5} {:>6} {:>5} {:>5} {:>5} {:>10.3f} {:>10.3f} {:>8.1f} {:>8.1f} {:>7.1f} %\n",
+      "{:<12} {:>5} {:>6} {:>5} {:>5} {:>5} {:>10.3f} {:>10.3f} {:>8.1f} {:>8.1f} {:>7.1f} % "
+      "{:>8.1e}\n",
       c.name, c.batch, c.length, c.heads, c.kv_heads, c.head_size, 1e3 * forward_s,
       1e3 * backward_s, c.flops() / forward_s / 1e12, 2.5 * c.flops() / backward_s / 1e12,
-      100 * 3.5 * c.flops() / (forward_s + backward_s) / peak);
+      100 * 3.5 * c.flops() / (forward_s + backward_s) / peak, error);
   const std::vector<std::string> notices = kernels.take_notices();
   for (const std::string& notice : notices) fmt::print("  {}\n", notice);
   std::fflush(stdout);
+  const std::vector<float> found = samples_of(gpu, {out, log_sum_exp, dqkv});
+  const bool are_same = samples.try_emplace(&c, found).first->second == found;
   gpu.clear();
+  if (!are_same) {
+    throw std::runtime_error(
+        fmt::format("WRONG RESULT: attention of {}: the two ways to load tiles differ", c.name));
+  }
   return notices.empty();
 }
 
 /// Measures all cases. Throws std::runtime_error if a library was requested and has computed none
 /// of them: a missing NVRTC or an old driver is otherwise seen only in the times.
-void measure(const Options& options, AttentionKernels attention) {
+void measure(const Options& options, AttentionKernels attention, Samples& samples) {
   Gpu gpu(options, attention);
   const double peak = product_peak(gpu, options.small);
-  fmt::print("{:<12} {:>5} {:>6} {:>5} {:>5} {:>5} {:>10} {:>10} {:>8} {:>8} {:>9}\n", "", "batch",
-             "tokens", "heads", "kv", "size", "forward ms", "backward", "TFLOP/s", "backward",
-             "of peak");
+  fmt::print("{:<12} {:>5} {:>6} {:>5} {:>5} {:>5} {:>10} {:>10} {:>8} {:>8} {:>9} {:>8}\n", "",
+             "batch", "tokens", "heads", "kv", "size", "forward ms", "backward", "TFLOP/s",
+             "backward", "of peak", "error");
   const std::span<const Case> cases = options.small ? std::span<const Case>(kSmallCases) : kCases;
   int num_as_requested = 0;
-  measure_each(cases, [&](const Case& c) { num_as_requested += measure(gpu, c, peak) ? 1 : 0; });
+  measure_each(cases,
+               [&](const Case& c) { num_as_requested += measure(gpu, c, peak, samples) ? 1 : 0; });
   if (num_as_requested > 0) return;
   throw std::runtime_error(
       "the library has no kernel for any of these cases, so that only Ebb's own were measured; is "
@@ -140,9 +177,14 @@ void measure(const Options& options, AttentionKernels attention) {
 void measure_attention(const Options& options) {
   const std::string library = probe_cuda().attention_library;
   fmt::print("by {}\n", library.empty() ? "no library: none is found" : library);
-  if (!library.empty()) measure(options, AttentionKernels::Cudnn);
-  fmt::print("\nour own\n");
-  measure(options, AttentionKernels::Ebb);
+  Samples by_library, ours;
+  if (!library.empty()) measure(options, AttentionKernels::Cudnn, by_library);
+  for (const bool matrices : {false, true}) {
+    setenv("EBB_ATTENTION_LDMATRIX", matrices ? "1" : "0", 1);
+    fmt::print("\nour own{}\n", matrices ? ", which loads tiles with ldmatrix" : "");
+    measure(options, AttentionKernels::Ebb, ours);
+  }
+  unsetenv("EBB_ATTENTION_LDMATRIX");
 }
 
 }  // namespace ebb::bench

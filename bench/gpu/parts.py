@@ -27,7 +27,7 @@ FIRST = ["queue_probe", "test_device", "map", "gemm", "attention", "memory", "to
          "test_training_cuda", "step", "torch", "claim 8B", "claim 14B", "claim 17B", "claim 19B"]
 # Estimates. Those of queue_probe to copy and of the tests follow runs on an H200 with 16 cores; torch_kernels, step, torch and
 # claims are guesses.
-ESTIMATED_S = {"queue_probe": 10, "test_device": 10, "map": 10, "gemm": 25, "attention": 45, "memory": 15, "torch_kernels": 60,
+ESTIMATED_S = {"queue_probe": 10, "test_device": 10, "map": 10, "gemm": 25, "attention": 65, "memory": 15, "torch_kernels": 60,
                "copy": 30, "test_kernels_cuda": 90, "test_training_cuda": 25, "step": 60, "torch": 150,
                **{f"claim {name}": 200 for name in CLAIMS}}
 

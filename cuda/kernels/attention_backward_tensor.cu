@@ -12,27 +12,28 @@ constexpr int kScoreParts = 2;  // number of bf16 into which a gradient of a sco
 
 /// Shared memory: the rows that a block owns (queries and dout, or keys and values), and the rows
 /// of the other side.
-template <int kHead>
+template <bool kMatrices, int kHead>
 struct Shared {
-  BF16Rows<kHead> own_a, own_b, other_a, other_b;
-  BF16Rows<kOthers> exchanged_a, exchanged_b;
+  using Others = SummedRows<kMatrices, kOthers, kHead>;
+  BF16Rows<kHead> own_a, own_b;
+  Others other_a, other_b;
   float *log_sums, *inners;  // of queries
   int* starts;               // of the other side
 
   __device__ Shared() {
     own_a = {shared_memory<BF16>()};
     own_b = {own_a.at + BF16Rows<kHead>::count(kTensorRows)};
-    other_a = {own_b.at + BF16Rows<kHead>::count(kTensorRows)};
-    other_b = {other_a.at + BF16Rows<kHead>::count(kOthers)};
-    exchanged_a = {other_b.at + BF16Rows<kHead>::count(kOthers)};
-    exchanged_b = {exchanged_a.at + BF16Rows<kOthers>::count(kHead)};
-    log_sums = reinterpret_cast<float*>(exchanged_b.at + BF16Rows<kOthers>::count(kHead));
+    other_a.rows = {own_b.at + BF16Rows<kHead>::count(kTensorRows)};
+    other_b.rows = {other_a.rows.at + BF16Rows<kHead>::count(kOthers)};
+    other_a.exchanged = {other_b.rows.at + BF16Rows<kHead>::count(kOthers)};
+    other_b.exchanged = {other_a.exchanged.at + Others::count()};
+    log_sums = reinterpret_cast<float*>(other_b.exchanged.at + Others::count());
     inners = log_sums + kOthers;
     starts = reinterpret_cast<int*>(inners + kOthers);
   }
   static constexpr size_t bytes() {
     return static_cast<size_t>(2 * BF16Rows<kHead>::count(kTensorRows + kOthers) +
-                               2 * BF16Rows<kOthers>::count(kHead)) *
+                               2 * Others::count()) *
                sizeof(BF16) +
            kOthers * (2 * sizeof(float) + sizeof(int));
   }
@@ -50,14 +51,16 @@ __device__ __forceinline__ ScoreGradient differentiate(bool seen, float score, f
 }
 
 /// Loads a tile of queries of one head, their statistics, and their dout.
-template <int kHead>
-__device__ void load_queries(const Head<BF16>& head, const Shared<kHead>& shared, int query,
-                             bool wide) {
+template <bool kMatrices, int kHead>
+__device__ void load_queries(const Head<BF16>& head, const Shared<kMatrices, kHead>& shared,
+                             int query, bool wide) {
   const int n = head.num_tokens(), size = head.size();
-  load_tile<kOthers, kHead, true, true>(shared.other_a, shared.exchanged_a,
-                                        {head.part(0), head.qkv_stride(), query, n, size, wide});
-  load_tile<kOthers, kHead, true, true>(shared.other_b, shared.exchanged_b,
-                                        {head.dout(), head.out_stride(), query, n, size, wide});
+  load_tile<kOthers, kHead, true, !kMatrices>(
+      shared.other_a.rows, shared.other_a.exchanged,
+      {head.part(0), head.qkv_stride(), query, n, size, wide});
+  load_tile<kOthers, kHead, true, !kMatrices>(
+      shared.other_b.rows, shared.other_b.exchanged,
+      {head.dout(), head.out_stride(), query, n, size, wide});
   if (threadIdx.x >= kOthers) return;
   const int i = static_cast<int>(threadIdx.x);
   const bool is_there = query + i < n;
@@ -67,13 +70,13 @@ __device__ void load_queries(const Head<BF16>& head, const Shared<kHead>& shared
 }
 
 /// Adds the contributions of all heads of queries that read these keys, one after the other.
-template <int kHead>
-__global__ void __launch_bounds__(kTensorThreads)
+template <bool kMatrices, int kHead>
+__global__ void __launch_bounds__(kTensorThreads, kMatrices ? 2 : kTensorBlocks<kHead>)
     differentiate_keys(AttentionOperands f, bool wide) {
   const int group = static_cast<int>(f.num_heads / f.num_kv_heads);
   const int first_head = static_cast<int>(blockIdx.y) * group;
   const Head<BF16> keys(f, first_head);
-  const Shared<kHead> shared;
+  const Shared<kMatrices, kHead> shared;
   const int n = keys.num_tokens(), size = keys.size();
   const int first = static_cast<int>(blockIdx.x) * kTensorRows;
   const int last = first + kTensorRows <= n ? first + kTensorRows - 1 : n - 1;
@@ -97,8 +100,8 @@ __global__ void __launch_bounds__(kTensorThreads)
       load_queries(head, shared, query, wide);
       __syncthreads();
       float s[kOthers / 8][4], ds[kOthers / 8][4];
-      multiply_heads<kOthers>(s, shared.own_a, row, shared.other_a);
-      multiply_heads<kOthers>(ds, shared.own_b, row, shared.other_b);
+      multiply_heads<kMatrices, kOthers>(s, shared.own_a, row, shared.other_a.rows);
+      multiply_heads<kMatrices, kOthers>(ds, shared.own_b, row, shared.other_b.rows);
 #pragma unroll
       for (int i = 0; i < kOthers / 8; ++i) {
         for (int e = 0; e < 4; ++e) {
@@ -111,8 +114,8 @@ __global__ void __launch_bounds__(kTensorThreads)
           ds[i][e] = g.dscore;
         }
       }
-      add_product<kScoreParts, kOthers, kHead>(dk, ds, shared.exchanged_a);
-      add_product<1, kOthers, kHead>(dv, s, shared.exchanged_b);
+      add_product<kMatrices, kScoreParts, kOthers, kHead>(dk, ds, shared.other_a);
+      add_product<kMatrices, 1, kOthers, kHead>(dv, s, shared.other_b);
     }
   }
   store_tile<kHead>(keys.gradient(1), keys.qkv_stride(), first + row, n, size, dk,
@@ -120,11 +123,11 @@ __global__ void __launch_bounds__(kTensorThreads)
   store_tile<kHead>(keys.gradient(2), keys.qkv_stride(), first + row, n, size, dv, {1.0f, 1.0f});
 }
 
-template <int kHead>
-__global__ void __launch_bounds__(kTensorThreads)
+template <bool kMatrices, int kHead>
+__global__ void __launch_bounds__(kTensorThreads, kTensorBlocks<kHead>)
     differentiate_queries(AttentionOperands f, bool wide) {
   const Head<BF16> head(f, blockIdx.y);
-  const Shared<kHead> shared;
+  const Shared<kMatrices, kHead> shared;
   const int n = head.num_tokens(), size = head.size();
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTensorRows;
   const int last = first + kTensorRows <= n ? first + kTensorRows - 1 : n - 1;
@@ -145,9 +148,10 @@ __global__ void __launch_bounds__(kTensorThreads)
   for (int key = head.first_key(first) / kOthers * kOthers; key < n; key += kOthers) {
     if (head.is_past_keys(last, key)) break;
     __syncthreads();
-    load_tile<kOthers, kHead, true, true>(shared.other_a, shared.exchanged_a,
-                                          {head.part(1), head.qkv_stride(), key, n, size, wide});
-    load_tile<kOthers, kHead, true, false>(shared.other_b, {},
+    load_tile<kOthers, kHead, true, !kMatrices>(
+        shared.other_a.rows, shared.other_a.exchanged,
+        {head.part(1), head.qkv_stride(), key, n, size, wide});
+    load_tile<kOthers, kHead, true, false>(shared.other_b.rows, {},
                                            {head.part(2), head.qkv_stride(), key, n, size, wide});
     if (threadIdx.x < kOthers) {
       const int i = static_cast<int>(threadIdx.x);
@@ -155,8 +159,8 @@ __global__ void __launch_bounds__(kTensorThreads)
     }
     __syncthreads();
     float s[kOthers / 8][4], ds[kOthers / 8][4];
-    multiply_heads<kOthers>(s, shared.own_a, row, shared.other_a);
-    multiply_heads<kOthers>(ds, shared.own_b, row, shared.other_b);
+    multiply_heads<kMatrices, kOthers>(s, shared.own_a, row, shared.other_a.rows);
+    multiply_heads<kMatrices, kOthers>(ds, shared.own_b, row, shared.other_b.rows);
 #pragma unroll
     for (int i = 0; i < kOthers / 8; ++i) {
       for (int e = 0; e < 4; ++e) {
@@ -167,25 +171,27 @@ __global__ void __launch_bounds__(kTensorThreads)
                        .dscore;
       }
     }
-    add_product<kScoreParts, kOthers, kHead>(dq, ds, shared.exchanged_a);
+    add_product<kMatrices, kScoreParts, kOthers, kHead>(dq, ds, shared.other_a);
   }
   store_tile<kHead>(head.gradient(0), head.qkv_stride(), first + row, n, size, dq,
                     {f.scale, f.scale});
 }
 
-template <int kHead>
+template <bool kMatrices, int kHead>
 void launch_backward(cudaStream_t stream, const AttentionOperands& f) {
-  launch("attention_backward", stream, attention_grid(f, kTensorRows, f.num_kv_heads),
-         kTensorThreads, Shared<kHead>::bytes(), differentiate_keys<kHead>, f, rows_are_wide(f));
-  launch("attention_backward", stream, attention_grid(f, kTensorRows, f.num_heads), kTensorThreads,
-         Shared<kHead>::bytes(), differentiate_queries<kHead>, f, rows_are_wide(f));
+  const auto launch_one = [&](int64_t num_heads, auto kernel) {
+    launch("attention_backward", stream, attention_grid(f, kTensorRows, num_heads), kTensorThreads,
+           Shared<kMatrices, kHead>::bytes(), kernel, f, rows_are_wide(f));
+  };
+  launch_one(f.num_kv_heads, differentiate_keys<kMatrices, kHead>);
+  launch_one(f.num_heads, differentiate_queries<kMatrices, kHead>);
 }
 
 }  // namespace
 
-void attention_backward_tensor(cudaStream_t stream, const AttentionOperands& f) {
-  if (f.head_size <= 64) return launch_backward<64>(stream, f);
-  launch_backward<128>(stream, f);
+void attention_backward_tensor(cudaStream_t stream, const AttentionOperands& f, TileLoads loads) {
+  with_tile_kernel(
+      f, loads, [&](auto matrices, auto head) { launch_backward<matrices(), head()>(stream, f); });
 }
 
 }  // namespace ebb::cuda

@@ -12,22 +12,25 @@ namespace {
 constexpr int kKeys = 64;
 constexpr int kWeightParts = 3;
 
-template <int kHead>
+template <bool kMatrices, int kHead>
 struct Shared {
   BF16Rows<kHead> queries, keys;
-  BF16Rows<kKeys> values;  // transposed
+  SummedRows<kMatrices, kKeys, kHead> values;  // has either its rows or its copy
   int* key_starts;
+
+  static constexpr int64_t kValues =
+      kMatrices ? BF16Rows<kHead>::count(kKeys) : BF16Rows<kKeys>::count(kHead);
 
   __device__ Shared() {
     BF16* next = shared_memory<BF16>();
     queries = {next};
     keys = {next + BF16Rows<kHead>::count(kTensorRows)};
-    values = {keys.at + BF16Rows<kHead>::count(kKeys)};
-    key_starts = reinterpret_cast<int*>(values.at + BF16Rows<kKeys>::count(kHead));
+    BF16* const after_keys = keys.at + BF16Rows<kHead>::count(kKeys);
+    values = {{after_keys}, {after_keys}};
+    key_starts = reinterpret_cast<int*>(after_keys + kValues);
   }
   static constexpr size_t bytes() {
-    return static_cast<size_t>(BF16Rows<kHead>::count(kTensorRows + kKeys) +
-                               BF16Rows<kKeys>::count(kHead)) *
+    return static_cast<size_t>(BF16Rows<kHead>::count(kTensorRows + kKeys) + kValues) *
                sizeof(BF16) +
            kKeys * sizeof(int);
   }
@@ -73,15 +76,18 @@ struct Rows {
   }
 
   /// o += weights times values.
-  __device__ void add_values(const float (&weights)[kKeys / 8][4], const BF16Rows<kKeys>& values) {
-    add_product<kWeightParts, kKeys, kHead>(o, weights, values);
+  template <bool kMatrices>
+  __device__ void add_values(const float (&weights)[kKeys / 8][4],
+                             const SummedRows<kMatrices, kKeys, kHead>& values) {
+    add_product<kMatrices, kWeightParts, kKeys, kHead>(o, weights, values);
   }
 };
 
-template <int kHead>
-__global__ void __launch_bounds__(kTensorThreads) attend(AttentionOperands f, bool wide) {
+template <bool kMatrices, int kHead>
+__global__ void __launch_bounds__(kTensorThreads, kTensorBlocks<kHead>)
+    attend(AttentionOperands f, bool wide) {
   const Head<BF16> head(f, blockIdx.y);
-  const Shared<kHead> shared;
+  const Shared<kMatrices, kHead> shared;
   const int n = head.num_tokens(), size = head.size();
   // The last queries see the most keys, so they are computed first.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTensorRows;
@@ -100,14 +106,15 @@ __global__ void __launch_bounds__(kTensorThreads) attend(AttentionOperands f, bo
     __syncthreads();
     load_tile<kKeys, kHead, true, false>(shared.keys, {},
                                          {head.part(1), head.qkv_stride(), key, n, size, wide});
-    load_tile<kKeys, kHead, false, true>({}, shared.values,
-                                         {head.part(2), head.qkv_stride(), key, n, size, wide});
+    load_tile<kKeys, kHead, kMatrices, !kMatrices>(
+        shared.values.rows, shared.values.exchanged,
+        {head.part(2), head.qkv_stride(), key, n, size, wide});
     for (int i = static_cast<int>(threadIdx.x); i < kKeys; i += kTensorThreads) {
       shared.key_starts[i] = key + i < n ? head.start(key + i) : -2;
     }
     __syncthreads();
     float s[kKeys / 8][4];
-    multiply_heads<kKeys>(s, shared.queries, row, shared.keys);
+    multiply_heads<kMatrices, kKeys>(s, shared.queries, row, shared.keys);
     // Unrolled, here and below: an array that is indexed at run time would be in local memory.
 #pragma unroll
     for (int i = 0; i < kKeys / 8; ++i) {
@@ -142,17 +149,17 @@ __global__ void __launch_bounds__(kTensorThreads) attend(AttentionOperands f, bo
   store_tile<kHead>(head.out(), head.out_stride(), first + row, n, size, rows.o, factor);
 }
 
-template <int kHead>
+template <bool kMatrices, int kHead>
 void launch_forward(cudaStream_t stream, const AttentionOperands& f) {
   launch("attention_forward", stream, attention_grid(f, kTensorRows, f.num_heads), kTensorThreads,
-         Shared<kHead>::bytes(), attend<kHead>, f, rows_are_wide(f));
+         Shared<kMatrices, kHead>::bytes(), attend<kMatrices, kHead>, f, rows_are_wide(f));
 }
 
 }  // namespace
 
-void attention_forward_tensor(cudaStream_t stream, const AttentionOperands& f) {
-  if (f.head_size <= 64) return launch_forward<64>(stream, f);
-  launch_forward<128>(stream, f);
+void attention_forward_tensor(cudaStream_t stream, const AttentionOperands& f, TileLoads loads) {
+  with_tile_kernel(
+      f, loads, [&](auto matrices, auto head) { launch_forward<matrices(), head()>(stream, f); });
 }
 
 }  // namespace ebb::cuda

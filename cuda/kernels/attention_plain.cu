@@ -236,7 +236,7 @@ __device__ void load_statistics(const Head<T>& head, const Shared<kTile>& shared
 }
 
 template <int kTile, int kColumns, class T>
-__global__ void __launch_bounds__(kThreads) differentiate_queries(AttentionOperands f) {
+__global__ void __launch_bounds__(kThreads, 2) differentiate_queries(AttentionOperands f) {
   constexpr int kPart = kTile / kSide;
   const Head<T> head(f, blockIdx.y);
   const Shared<kTile> shared(head.size());

@@ -1,7 +1,13 @@
 // Tiles of bf16 in shared memory and in registers, and their products on tensor cores.
 //
 // A warp owns 16 rows of a tile. kHead is the size of a head, padded with zeros to 64 or 128.
+//
+// A lane's factors of a product are loaded in one of two ways, with the same results. kMatrices:
+// with ldmatrix, from tiles as they are. Otherwise: with loads of two elements; a tile whose rows
+// are summed over is then stored transposed too, with stores that conflict.
 #pragma once
+
+#include <type_traits>
 
 #include "cuda/kernels/attention.h"
 
@@ -11,6 +17,20 @@ inline constexpr int kTensorWarps = 4;
 inline constexpr int kTensorThreads = kTensorWarps * kWarp;
 inline constexpr int kWarpRows = 16;
 inline constexpr int kTensorRows = kTensorWarps * kWarpRows;
+/// Blocks of a multiprocessor for which the compiler keeps registers. With its own choice some
+/// kernels of heads of 64 spill.
+template <int kHead>
+inline constexpr int kTensorBlocks = kHead <= 64 ? 3 : 2;
+
+/// Calls f with the kernel's constants, as integral_constants: kMatrices and kHead.
+template <class F>
+void with_tile_kernel(const AttentionOperands& operands, TileLoads loads, const F& f) {
+  const auto with_head = [&](auto matrices) {
+    if (operands.head_size <= 64) return f(matrices, std::integral_constant<int, 64>{});
+    f(matrices, std::integral_constant<int, 128>{});
+  };
+  loads == TileLoads::Matrices ? with_head(std::true_type{}) : with_head(std::false_type{});
+}
 
 /// Rows of bf16 in shared memory, with a stride that avoids bank conflicts in a warp.
 template <int kColumns>
@@ -44,7 +64,7 @@ struct RowSource {
     EightBF16 result = {};
     if (first + i >= num_tokens || column >= size) return result;
     const BF16* at = from + (first + i) * stride + column;
-    if (wide) return *reinterpret_cast<const EightBF16*>(at);
+    if (wide) return *as_wide<const EightBF16>(at);
     for (int e = 0; e < 8; ++e) {
       if (column + e < size) result.of[e] = at[e];
     }
@@ -60,7 +80,7 @@ __device__ void load_tile(const BF16Rows<kHead>& rows, const BF16Rows<kRows>& ex
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kEights; i += kTensorThreads) {
     const int row = i / kEights, column = i % kEights * 8;
     const EightBF16 values = source.eight(row, column);
-    if constexpr (kAsTheyAre) *reinterpret_cast<EightBF16*>(rows.row(row) + column) = values;
+    if constexpr (kAsTheyAre) *as_wide<EightBF16>(rows.row(row) + column) = values;
     if constexpr (kExchanged) {
       for (int e = 0; e < 8; ++e) exchanged.row(column + e)[row] = values.of[e];
     }
@@ -71,34 +91,85 @@ struct alignas(4) TwoBF16 {
   BF16 first, second;
 };
 __device__ __forceinline__ uint32_t load_pair(const BF16* at) {
-  return std::bit_cast<uint32_t>(*reinterpret_cast<const TwoBF16*>(at));
+  return std::bit_cast<uint32_t>(*as_wide<const TwoBF16>(at));
 }
 // The row and the column of a lane's elements in a tile: see multiply_add_tile().
 __device__ __forceinline__ int lane_row() { return lane_index() / 4; }
 __device__ __forceinline__ int lane_column() { return lane_index() % 4 * 2; }
 
+__device__ __forceinline__ void put_right(uint32_t (&b)[2][2], const uint32_t (&matrices)[4]) {
+  b[0][0] = matrices[0];
+  b[0][1] = matrices[1];
+  b[1][0] = matrices[2];
+  b[1][1] = matrices[3];
+}
+
 /// Loads the left factor of a product: sixteen rows from `row` on, sixteen columns from `column`
 /// on.
-template <class Rows>
+template <bool kMatrices, class Rows>
 __device__ __forceinline__ void load_left(uint32_t (&a)[4], const Rows& rows, int row, int column) {
-  const int r = row + lane_row(), c = column + lane_column();
-  a[0] = load_pair(rows.row(r) + c);
-  a[1] = load_pair(rows.row(r + 8) + c);
-  a[2] = load_pair(rows.row(r) + c + 8);
-  a[3] = load_pair(rows.row(r + 8) + c + 8);
+  if constexpr (kMatrices) {
+    const int lane = lane_index();
+    load_matrices<false>(a, rows.row(row + lane % 16) + column + lane / 16 * 8);
+  } else {
+    const int r = row + lane_row(), c = column + lane_column();
+    a[0] = load_pair(rows.row(r) + c);
+    a[1] = load_pair(rows.row(r + 8) + c);
+    a[2] = load_pair(rows.row(r) + c + 8);
+    a[3] = load_pair(rows.row(r + 8) + c + 8);
+  }
 }
 
-/// Loads the right factor. Its eight columns are the rows from `row` on in memory.
-template <class Rows>
-__device__ __forceinline__ void load_right(uint32_t (&b)[2], const Rows& rows, int row,
+/// Loads two right factors. Their eight columns each are the rows from `row` on in memory.
+template <bool kMatrices, class Rows>
+__device__ __forceinline__ void load_right(uint32_t (&b)[2][2], const Rows& rows, int row,
                                            int column) {
-  const BF16* at = rows.row(row + lane_row()) + column + lane_column();
-  b[0] = load_pair(at);
-  b[1] = load_pair(at + 8);
+  if constexpr (kMatrices) {
+    const int lane = lane_index();
+    uint32_t matrices[4];
+    load_matrices<false>(matrices,
+                         rows.row(row + lane / 16 * 8 + lane % 8) + column + lane / 8 % 2 * 8);
+    put_right(b, matrices);
+  } else {
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const BF16* at = rows.row(row + n * 8 + lane_row()) + column + lane_column();
+      b[n][0] = load_pair(at);
+      b[n][1] = load_pair(at + 8);
+    }
+  }
 }
+
+/// Loads two right factors. Their eight columns each are the columns from `column` on in memory.
+template <class Rows>
+__device__ __forceinline__ void load_right_transposed(uint32_t (&b)[2][2], const Rows& rows,
+                                                      int row, int column) {
+  const int lane = lane_index();
+  uint32_t matrices[4];
+  load_matrices<true>(matrices, rows.row(row + lane % 16) + column + lane / 16 * 8);
+  put_right(b, matrices);
+}
+
+/// A tile of kRows rows that a product sums over: the tile as it is, or its transposed copy.
+template <bool kMatrices, int kRows, int kHead>
+struct SummedRows {
+  BF16Rows<kHead> rows;
+  BF16Rows<kRows> exchanged;
+
+  /// The elements of the copy.
+  static constexpr int64_t count() { return kMatrices ? 0 : BF16Rows<kRows>::count(kHead); }
+  /// Loads right factors for two times eight columns from `column` on.
+  __device__ __forceinline__ void load(uint32_t (&b)[2][2], int row, int column) const {
+    if constexpr (kMatrices) {
+      load_right_transposed(b, rows, row, column);
+    } else {
+      load_right<false>(b, exchanged, column, row);
+    }
+  }
+};
 
 /// c = sixteen rows of `left` times kCount rows of `right`, over kHead columns.
-template <int kCount, int kHead>
+template <bool kMatrices, int kCount, int kHead>
 __device__ __forceinline__ void multiply_heads(float (&c)[kCount / 8][4],
                                                const BF16Rows<kHead>& left, int row,
                                                const BF16Rows<kHead>& right) {
@@ -109,12 +180,13 @@ __device__ __forceinline__ void multiply_heads(float (&c)[kCount / 8][4],
 #pragma unroll
   for (int k = 0; k < kHead; k += 16) {
     uint32_t a[4];
-    load_left(a, left, row, k);
+    load_left<kMatrices>(a, left, row, k);
 #pragma unroll
-    for (int n = 0; n < kCount / 8; ++n) {
-      uint32_t b[2];
-      load_right(b, right, n * 8, k);
-      multiply_add_tile(c[n], a, b);
+    for (int n = 0; n < kCount / 8; n += 2) {
+      uint32_t b[2][2];
+      load_right<kMatrices>(b, right, n * 8, k);
+      multiply_add_tile(c[n], a, b[0]);
+      multiply_add_tile(c[n + 1], a, b[1]);
     }
   }
 }
@@ -130,30 +202,32 @@ __device__ __forceinline__ void round_left(uint32_t (&a)[kParts][4], const float
   for (int part = 0; part < kParts; ++part) {
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
-      const BF16 first(rest[2 * pair]), second(rest[2 * pair + 1]);
-      a[part][pair] = pair_of(first, second);
-      rest[2 * pair] -= to_float(first);
-      rest[2 * pair + 1] -= to_float(second);
+      const uint32_t rounded = rounded_pair(rest[2 * pair], rest[2 * pair + 1]);
+      a[part][pair] = rounded;
+      rest[2 * pair] -= std::bit_cast<float>(rounded << 16);
+      rest[2 * pair + 1] -= std::bit_cast<float>(rounded & 0xffff0000u);
     }
   }
 }
 
-/// to (16, kHead) += x (16, kCount), split into kParts bf16, times `right`, which is stored
-/// transposed: (kHead, kCount).
-template <int kParts, int kCount, int kHead>
+/// to (16, kHead) += x (16, kCount), split into kParts bf16, times `rows` (kCount, kHead).
+template <bool kMatrices, int kParts, int kCount, int kHead>
 __device__ __forceinline__ void add_product(float (&to)[kHead / 8][4],
                                             const float (&x)[kCount / 8][4],
-                                            const BF16Rows<kCount>& right) {
+                                            const SummedRows<kMatrices, kCount, kHead>& rows) {
 #pragma unroll
   for (int k = 0; k < kCount / 16; ++k) {
     uint32_t a[kParts][4];
     round_left(a, x[2 * k], x[2 * k + 1]);
 #pragma unroll
-    for (int n = 0; n < kHead / 8; ++n) {
-      uint32_t b[2];
-      load_right(b, right, n * 8, k * 16);
+    for (int n = 0; n < kHead / 8; n += 2) {
+      uint32_t b[2][2];
+      rows.load(b, k * 16, n * 8);
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) multiply_add_tile(to[n], a[part], b);
+      for (int part = 0; part < kParts; ++part) {
+        multiply_add_tile(to[n], a[part], b[0]);
+        multiply_add_tile(to[n + 1], a[part], b[1]);
+      }
     }
   }
 }

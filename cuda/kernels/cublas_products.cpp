@@ -78,9 +78,12 @@ std::string text(const MatrixProduct& p) {
 
 class CublasProducts final : public MatrixProducts {
  public:
-  CublasProducts() : handle_(make_handle()) {}
+  CublasProducts()
+      : handle_(make_handle()), fuses_gelu_(gelu_is_faster_with_products(architecture())) {}
 
-  bool can_multiply(const MatrixProduct& p) override { return plan_for(p).has_value(); }
+  bool can_multiply(const MatrixProduct& p) override {
+    return (p.epilogue == Epilogue::None || fuses_gelu_) && plan_for(p).has_value();
+  }
 
   void multiply(cudaStream_t stream, const MatrixProduct& p, std::byte* workspace) override {
     const std::optional<Plan>& found = plan_for(p);
@@ -98,6 +101,20 @@ class CublasProducts final : public MatrixProducts {
   void check(cublasStatus_t status, const std::string& what) const {
     if (status == CUBLAS_STATUS_SUCCESS) return;
     throw DeviceError("cuBLASLt: " + what + ": " + lt_.GetStatusString(status));
+  }
+
+  /// Of the current device of this thread.
+  static int architecture() {
+    int device = 0, major = 0, minor = 0;
+    cudaError_t status = cudaGetDevice(&device);
+    const auto ask = [&](cudaDeviceAttr which, int& value) {
+      if (status == cudaSuccess) status = cudaDeviceGetAttribute(&value, which, device);
+    };
+    ask(cudaDevAttrComputeCapabilityMajor, major);
+    ask(cudaDevAttrComputeCapabilityMinor, minor);
+    if (status == cudaSuccess) return 10 * major + minor;
+    throw DeviceError(std::string("asking for the GPU's architecture: ") +
+                      cudaGetErrorString(status));
   }
 
   Owned<cublasLtHandle_t> make_handle() const {
@@ -210,6 +227,7 @@ class CublasProducts final : public MatrixProducts {
 
   const CublasLibrary lt_;
   const Owned<cublasLtHandle_t> handle_;
+  const bool fuses_gelu_;
   std::map<Key, std::optional<Plan>> plans_;  // without a value: no algorithm
 };
 

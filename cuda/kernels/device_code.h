@@ -30,20 +30,7 @@ inline constexpr float kLargestExponent = 88.0f;
 
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(BF16 x) { return x; }
-/// Exact, subnormals included: their value is an integer times 2^-24.
-__device__ __forceinline__ float to_float(F16 x) {
-  const uint32_t sign = uint32_t{x.bits} << 16 & 0x80000000u;
-  const uint32_t exponent = x.bits >> 10 & 0x1fu, fraction = x.bits & 0x3ffu;
-  uint32_t bits = (exponent + 112) << 23 | fraction << 13;
-  if (exponent == 0x1f) bits = 0x7f800000u | (fraction != 0 ? 0x400000u | fraction << 13 : 0);
-  if (exponent == 0) bits = std::bit_cast<uint32_t>(static_cast<float>(fraction) * 0x1p-24f);
-  return std::bit_cast<float>(sign | bits);
-}
-
-/// Two neighbouring elements in one register, as tensor cores read them.
-__device__ __forceinline__ uint32_t pair_of(BF16 first, BF16 second) {
-  return uint32_t{first.bits} | uint32_t{second.bits} << 16;
-}
+__device__ __forceinline__ float to_float(F16 x) { return half_to_float(x.bits); }
 
 __device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % kWarp; }
 __device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / kWarp; }

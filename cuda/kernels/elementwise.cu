@@ -128,9 +128,9 @@ __global__ void __launch_bounds__(kElementThreads) copy_columns(T* to, const T* 
   const int64_t group = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
   if (group >= f.num_groups) return;
   const int64_t row = group / f.groups_a_row, column = group % f.groups_a_row * kCount;
-  auto& target = *reinterpret_cast<Group<T, kCount>*>(to + row * f.to_stride + f.to_first + column);
-  auto values = *reinterpret_cast<const Group<T, kCount>*>(from + row * f.from_stride +
-                                                           f.from_first + column);
+  auto& target = *as_wide<Group<T, kCount>>(to + row * f.to_stride + f.to_first + column);
+  auto values =
+      *as_wide<const Group<T, kCount>>(from + row * f.from_stride + f.from_first + column);
   if (f.write == Write::Add) {
     const Group<T, kCount> before = target;
 #pragma unroll

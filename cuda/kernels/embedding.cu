@@ -109,7 +109,7 @@ struct ColumnSums {
 /// of the sorted rows has the slot p / kPart, except for the first part of each index, which has no
 /// slot. So each slot has at most one part. One warp sums a slice of a slot.
 template <bool kIsWide, class T>
-__global__ void __launch_bounds__(kRowWarps* kWarp) sum_later_parts(TableGradient<T> f) {
+__global__ void __launch_bounds__(kRowWarps* kWarp, 4) sum_later_parts(TableGradient<T> f) {
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_index();
   const int64_t slot = warp / f.slices, first = slot * kPart;
   if (first >= f.sorted.n) return;
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarp) sum_later_parts(TableGradien
 
 /// One warp sums a slice of one row of the table: the first part of its rows, then the other parts.
 template <bool kIsWide, class T>
-__global__ void __launch_bounds__(kRowWarps* kWarp) sum_parts(TableGradient<T> f) {
+__global__ void __launch_bounds__(kRowWarps* kWarp, 4) sum_parts(TableGradient<T> f) {
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_index();
   const int64_t index = warp / f.slices;
   if (index >= f.sorted.num_indices) return;

@@ -75,7 +75,8 @@ __device__ __forceinline__ double sum_of_lane(const Source& source, int64_t firs
 
 /// Each block sums one piece. Thread l computes partial sum l: that of elements l, l + 64, ...
 template <class Source>
-__global__ void __launch_bounds__(kLanes) sum_squares(Source source, int64_t n, double* partials) {
+__global__ void __launch_bounds__(kLanes, 6)
+    sum_squares(Source source, int64_t n, double* partials) {
   double* upper = shared_memory<double>();
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kPieceElements;
   const int64_t first = begin + threadIdx.x;

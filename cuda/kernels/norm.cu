@@ -93,7 +93,7 @@ constexpr int kColumnWarps = 8;  // of a block that sums columns
 /// Sums the first num_sums columns over a block of rows. A lane has neighbouring columns, of which
 /// each warp sums every eighth row. Then the sums of the warps are added in order.
 template <bool kIsWide, class T>
-__global__ void __launch_bounds__(kColumnWarps* kWarp)
+__global__ void __launch_bounds__(kColumnWarps* kWarp, 4)
     sum_columns(const T* x, int64_t num_rows, int64_t num_columns, int64_t num_sums,
                 float* partials) {
   constexpr int kCount = kWide<T>;

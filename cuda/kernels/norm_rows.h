@@ -1,6 +1,7 @@
-// Layer norm and RMS norm of whole rows. A block computes one row at a time, and a thread has the
-// same columns of all rows, so that each row is read once, and the sums over rows stay in
-// registers. While a block computes a row, it loads its next one.
+// Layer norm and RMS norm of whole rows. A team of threads, which is a block or, in the forward of
+// narrow rows, a warp, computes one row at a time. A thread has the same columns of all rows, so
+// that each row is read once, and the sums over rows stay in registers. While a team computes a
+// row, it loads its next one.
 //
 // Rows with more columns than a block has registers for are left to the kernels in norm.cu and
 // rms_norm.cu.
@@ -24,6 +25,8 @@ struct NormRows {
 
 inline constexpr int kMostNormThreads = 512;
 inline constexpr int kMostNormGroups = 2;  // of each thread, in a row
+
+inline constexpr int kWarpNormGroups = 4;  // of each lane, where a warp computes a row
 
 /// How the threads of a block share a row: a group has 16 bytes, and thread t has groups t,
 /// t + num_threads, ...
@@ -52,14 +55,34 @@ constexpr int64_t num_norm_blocks(int64_t num_rows, const RowShape& shape) {
   return blocks < most ? blocks : most;
 }
 
+struct BlockTeam {
+  static constexpr bool kIsWarp = false;
+  static constexpr int kMostThreads = kMostNormThreads;
+  static constexpr int kBlocks = 1;  // at least, of a multiprocessor: bounds the registers
+  static __device__ int size() { return static_cast<int>(blockDim.x); }
+  static __device__ int thread() { return static_cast<int>(threadIdx.x); }
+  static __device__ int64_t first_row() { return blockIdx.x; }
+  static __device__ int64_t row_step() { return gridDim.x; }
+};
+struct WarpTeam {
+  static constexpr bool kIsWarp = true;
+  static constexpr int kMostThreads = 256;
+  static constexpr int kBlocks = 2;
+  static constexpr int kTeams = kMostThreads / kWarp;  // of a block
+  static __device__ int size() { return kWarp; }
+  static __device__ int thread() { return lane_index(); }
+  static __device__ int64_t first_row() { return int64_t{blockIdx.x} * kTeams + warp_index(); }
+  static __device__ int64_t row_step() { return int64_t{gridDim.x} * kTeams; }
+};
+
 /// What one thread has of a row: kGroups groups.
-template <bool kIsWide, int kGroups, class T>
+template <bool kIsWide, int kGroups, class T, class Team = BlockTeam>
 struct RowPart {
   static constexpr int kCount = kWide<T>;
   Group<T, kCount> groups[kGroups];
 
   static __device__ __forceinline__ int64_t column(int group) {
-    return static_cast<int64_t>(group * blockDim.x + threadIdx.x) * kCount;
+    return static_cast<int64_t>(group * Team::size() + Team::thread()) * kCount;
   }
   __device__ __forceinline__ void load(const T* row, int64_t n) {
 #pragma unroll
@@ -135,20 +158,45 @@ class BlockSum {
   int turn_ = 0;
 };
 
-template <bool kHasMean, bool kIsWide, int kGroups, class T>
-__global__ void __launch_bounds__(kMostNormThreads)
+/// The sum over the team is the same on all its threads.
+template <class Team>
+class TeamSum {
+ public:
+  __device__ void add(float& a) { block_.add(a); }
+
+ private:
+  BlockSum block_{shared_memory<float>()};
+};
+template <>
+class TeamSum<WarpTeam> {
+ public:
+  __device__ void add(float& a) { a = sum_of_warp(a); }
+};
+
+template <bool kHasMean, bool kIsWide, int kGroups, class T, class Team>
+__global__ void __launch_bounds__(Team::kMostThreads, kIsWide ? Team::kBlocks : 1)
     normalize_rows(NormRows<T> f, T* y, const T* b, float epsilon) {
-  using Part = RowPart<kIsWide, kGroups, T>;
-  BlockSum sum(shared_memory<float>());
+  using Part = RowPart<kIsWide, kGroups, T, Team>;
+  TeamSum<Team> sum;
+  const int64_t first = Team::first_row(), step = Team::row_step();
+  if (first >= f.num_rows) return;  // the whole team
   const int64_t n = f.num_columns;
   const float inverse = 1.0f / static_cast<float>(n);
+  // A lane of a warp has too many columns to keep their weights. It reads them again from the
+  // cache.
+  constexpr bool kKeepsWeights = !Team::kIsWarp;
   Part w, shift, next;
-  w.load(f.w, n);
-  if constexpr (kHasMean) shift.load(b, n);
-  next.load(f.x + blockIdx.x * n, n);
-  for (int64_t row = blockIdx.x; row < f.num_rows; row += gridDim.x) {
+  const auto load_weights = [&] {
+    w.load(f.w, n);
+    if constexpr (kHasMean) shift.load(b, n);
+  };
+  if constexpr (kKeepsWeights) load_weights();
+  constexpr bool kReadsAhead = kIsWide || !Team::kIsWarp;
+  if constexpr (kReadsAhead) next.load(f.x + first * n, n);
+  for (int64_t row = first; row < f.num_rows; row += step) {
+    if constexpr (!kReadsAhead) next.load(f.x + row * n, n);
     Part x = next;
-    if (row + gridDim.x < f.num_rows) next.load(f.x + (row + gridDim.x) * n, n);
+    if (kReadsAhead && row + step < f.num_rows) next.load(f.x + (row + step) * n, n);
     float mean = 0.0f;
     if constexpr (kHasMean) {
       for_each_of_part<kGroups, Part::kCount>([&](int j, int i) { mean += x.at(j, i); });
@@ -162,13 +210,14 @@ __global__ void __launch_bounds__(kMostNormThreads)
     });
     sum.add(squares);
     const float rstd = __fdiv_rn(1.0f, __fsqrt_rn(squares * inverse + epsilon));
+    if constexpr (!kKeepsWeights) load_weights();
     float values[kGroups][Part::kCount];
     for_each_of_part<kGroups, Part::kCount>([&](int j, int i) {
       const float normal = (x.at(j, i) - mean) * rstd;
       values[j][i] = kHasMean ? fmaf(normal, w.at(j, i), shift.at(j, i)) : normal * w.at(j, i);
     });
     Part::store(y + row * n, n, values);
-    if (threadIdx.x == 0) {
+    if (Team::thread() == 0) {
       if constexpr (kHasMean) f.mean[row] = mean;
       f.rstd[row] = rstd;
     }
@@ -185,6 +234,10 @@ __global__ void __launch_bounds__(kGroups == 1 ? kMostNormThreads / 2 : kMostNor
   BlockSum sum(shared_memory<float>());
   const int64_t n = f.num_columns;
   const float inverse = 1.0f / static_cast<float>(n);
+  // Where registers would not be enough, weights are read again from the cache, and so is a row
+  // after the barrier, instead of the next row ahead.
+  constexpr bool kReadsAhead = kIsWide || kGroups == 1;
+  constexpr bool kKeepsWeights = kReadsAhead && (kGroups == 1 || !kHasMean);
   Part w, next_x, next_dy;
   w.load(f.w, n);
   float dw[kGroups][kCount] = {}, db[kGroups][kCount] = {};
@@ -195,13 +248,15 @@ __global__ void __launch_bounds__(kGroups == 1 ? kMostNormThreads / 2 : kMostNor
     if constexpr (kHasMean) next_mean = f.mean[row];
     next_rstd = f.rstd[row];
   };
-  load_row(blockIdx.x);
+  if constexpr (kReadsAhead) load_row(blockIdx.x);
   for (int64_t row = blockIdx.x; row < f.num_rows; row += gridDim.x) {
-    const Part x = next_x, d = next_dy;
+    if constexpr (!kReadsAhead) load_row(row);
+    if constexpr (!kKeepsWeights) w.load(f.w, n);
+    Part x = next_x, d = next_dy;
     const float mean = next_mean, rstd = next_rstd;
     Part before = {};
-    if (write == Write::Add) before.load(dx + row * n, n);
-    if (row + gridDim.x < f.num_rows) load_row(row + gridDim.x);
+    if (kReadsAhead && write == Write::Add) before.load(dx + row * n, n);
+    if (kReadsAhead && row + gridDim.x < f.num_rows) load_row(row + gridDim.x);
     float g_sum = 0.0f, gx_sum = 0.0f;
     for_each_of_part<kGroups, kCount>([&](int j, int i) {
       const float normal = (x.at(j, i) - mean) * rstd, g = d.at(j, i) * w.at(j, i);
@@ -217,6 +272,12 @@ __global__ void __launch_bounds__(kGroups == 1 ? kMostNormThreads / 2 : kMostNor
       sum.add(gx_sum);
     }
     const float g_mean = g_sum * inverse, gx_mean = gx_sum * inverse;
+    if constexpr (!kKeepsWeights) w.load(f.w, n);
+    if constexpr (!kReadsAhead) {
+      x.load(f.x + row * n, n);
+      d.load(dy + row * n, n);
+      if (write == Write::Add) before.load(dx + row * n, n);
+    }
     float values[kGroups][kCount];
     for_each_of_part<kGroups, kCount>([&](int j, int i) {
       const float normal = (x.at(j, i) - mean) * rstd, g = d.at(j, i) * w.at(j, i);
@@ -268,15 +329,27 @@ bool rows_are_wide(const NormRows<T>& rows, const P*... more) {
 template <bool kHasMean, class T>
 void launch_norm_rows(const char* name, cudaStream_t stream, const NormRows<T>& rows, T* y,
                       const T* b, float epsilon) {
+  const bool is_wide = rows_are_wide(rows, y, b);
+  // Follows from the shape alone, as the order of sums must.
+  const bool are_narrow = rows.num_columns <= kWide<T> * kWarp * kWarpNormGroups;
+  if (are_narrow && rows.num_columns % kWide<T> == 0) {
+    // As many blocks as run concurrently.
+    const int64_t most = kMultiprocessors * WarpTeam::kBlocks;
+    const int64_t blocks = ceil_div(rows.num_rows, WarpTeam::kTeams);
+    const auto kernel = is_wide ? normalize_rows<kHasMean, true, kWarpNormGroups, T, WarpTeam>
+                                : normalize_rows<kHasMean, false, kWarpNormGroups, T, WarpTeam>;
+    return launch(name, stream, blocks_for(blocks < most ? blocks : most, 1),
+                  WarpTeam::kMostThreads, 0, kernel, rows, y, b, epsilon);
+  }
   const RowShape shape(rows.num_columns, sizeof(T));
   // About as many threads as run concurrently, as registers allow. The result of a row does not
   // depend on it.
   const int64_t threads = kMultiprocessors * (shape.groups_a_thread == 1 ? 1024 : 512);
   const int64_t most = ceil_div(threads, shape.num_threads);
   const dim3 grid = blocks_for(rows.num_rows < most ? rows.num_rows : most, 1);
-  with_row_shape(shape, rows_are_wide(rows, y, b), [&](auto wide, auto groups) {
+  with_row_shape(shape, is_wide, [&](auto wide, auto groups) {
     launch(name, stream, grid, shape.num_threads, BlockSum::kBytes,
-           normalize_rows<kHasMean, wide(), groups(), T>, rows, y, b, epsilon);
+           normalize_rows<kHasMean, wide(), groups(), T, BlockTeam>, rows, y, b, epsilon);
   });
 }
 

@@ -55,7 +55,7 @@ template <bool kIsWide, int kCount, class T>
 __device__ __forceinline__ Group<T, kCount> load_group(const T* from, int64_t first, int64_t n) {
   Group<T, kCount> result = {};
   if constexpr (kIsWide) {
-    if (first < n) result = *reinterpret_cast<const Group<T, kCount>*>(from + first);
+    if (first < n) result = *as_wide<const Group<T, kCount>>(from + first);
   } else {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
@@ -69,7 +69,7 @@ template <bool kIsWide, int kCount, class T>
 __device__ __forceinline__ void store_group(T* to, int64_t first, int64_t n,
                                             const Group<T, kCount>& group) {
   if constexpr (kIsWide) {
-    if (first < n) store_wide(reinterpret_cast<Group<T, kCount>*>(to + first), group);
+    if (first < n) store_wide(as_wide<Group<T, kCount>>(to + first), group);
   } else {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {

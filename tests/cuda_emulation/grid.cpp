@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -190,6 +191,8 @@ void BlockRunner::fail(const char* what, unsigned one, unsigned other) {
   const std::string message = std::string(what) + " in block " + std::to_string(block_.x) + ": " +
                               text(threads_[one], one) + ", " + text(threads_[other], other);
   slots_.clear();  // frees the stacks of waiting threads
+  // A thread that ended with an error is the reason why the others do not meet it.
+  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
   throw DivergentBarrier(message);
 }
 
@@ -289,6 +292,14 @@ void wait_for_warp(const Place& place) {
 }
 
 int lane() { return static_cast<int>(runner().index() % kWarp); }
+
+void check_alignment(const void* address, size_t alignment) {
+  if (reinterpret_cast<uintptr_t>(address) % alignment == 0) return;
+  std::ostringstream message;
+  message << "a kernel accesses " << alignment << " bytes together at " << address
+          << ", which is no multiple of " << alignment;
+  throw MisalignedAccess(message.str());
+}
 
 std::byte* dynamic_shared_memory() { return runner().shared->data; }
 

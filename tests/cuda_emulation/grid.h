@@ -9,7 +9,7 @@
 // of a block, so it finds races between them. AddressSanitizer sees each switch.
 //
 // run_grid() throws DivergentBarrier if the threads of a block do not all wait at the same barrier,
-// or the lanes of a warp not at the same shuffle. Thread-safe.
+// or the lanes of a warp not at the same shuffle; and MisalignedAccess. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -49,6 +49,13 @@ class DivergentBarrier : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A kernel accessed several elements together at an address that is not aligned for it. A GPU then
+/// faults, and the host does not.
+class MisalignedAccess : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// The place in the source where a thread waits.
 struct Place {
   const char* function = nullptr;
@@ -63,6 +70,8 @@ void wait_for_block(const Place& place);
 void wait_for_warp(const Place& place);
 int lane();
 std::byte* dynamic_shared_memory();
+/// Throws MisalignedAccess if the address is no multiple of `alignment`.
+void check_alignment(const void* address, size_t alignment);
 
 /// Waits for the other lanes and returns the value of lane `from`, or the lane's own value if there
 /// is no such lane. This exchange is the only synchronization.

@@ -95,7 +95,11 @@ auto shape_of(const MatrixProduct& p) {
 class PlainProducts final : public MatrixProducts {
  public:
   bool can_multiply(const MatrixProduct& p) override {
-    return emulation::settings().has_epilogues || is_alone(p);
+    const emulation::Settings& settings = emulation::settings();
+    if (p.epilogue != Epilogue::None && !gelu_is_faster_with_products(settings.architecture)) {
+      return false;
+    }
+    return settings.has_epilogues || is_alone(p);
   }
   void multiply(cudaStream_t stream, const MatrixProduct& product, std::byte*) override {
     EBB_CHECK(is_sound(product), "cuBLASLt would refuse this product");

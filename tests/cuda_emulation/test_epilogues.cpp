@@ -1,5 +1,6 @@
 // An epilogue is computed with the product if the library can do so, and otherwise by our own
 // kernels. Both give nearly the same numbers, in the expected number of calls.
+#include "cuda/linear.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/kernels/bit_cases.h"
 #include "tests/kernels/reference.h"
@@ -53,6 +54,19 @@ TEST(Epilogues, AreReplacedWhereTheLibraryHasNone) {
     EXPECT_EQ(with.y == apart.y, type == DType::F32);
     EXPECT_EQ(with.dbefore == apart.dbefore, type != DType::BF16);
   }
+}
+
+TEST(Epilogues, GeluGoesWithProductsOnlyWhereThatIsFaster) {
+  EXPECT_TRUE(gelu_is_faster_with_products(90));
+  for (const int architecture : {80, 86, 89, 100, 120}) {
+    EXPECT_FALSE(gelu_is_faster_with_products(architecture)) << architecture;
+  }
+  const Results together = compute(DType::BF16);
+  emulation::settings().architecture = 89;
+  const Results apart = compute(DType::BF16);
+  emulation::settings().architecture = 90;
+  EXPECT_EQ(together.before, apart.before);
+  EXPECT_NE(together.y, apart.y) << "the separate kernel rounds the value before GELU";
 }
 
 /// Our own kernel computes the gradient of the bias, with wide accesses where it can.

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "cuda/gpus.h"
 #include "device/device.h"
 #include "device/errors.h"
 #include "tests/cuda_emulation/emulated_backend.h"
@@ -76,6 +77,17 @@ TEST_F(EmulatedBackend, ADriverThatCompilesNoPtxIsRefusedWithTheRemedy) {
     EXPECT_SAYS(error, says);
     EXPECT_SAYS(error, "`device` host");
   }
+}
+
+TEST(Architectures, AreNamedWithWhatNewerGpusNeed) {
+  const std::string text = architectures_text("80-real 90", 13000);
+  EXPECT_SAYS(text,
+              "compiled for sm_80, sm_90; newer GPUs, such as sm_100 and sm_120, compile them");
+  EXPECT_SAYS(text, "a driver for CUDA 13.0 or later");
+  EXPECT_SAYS(architectures_text("90-real", 12040), "compiled for sm_90; newer GPUs");
+  EXPECT_SAYS(architectures_text("90-real", 12040), "have none in this build");
+  EXPECT_SAYS(architectures_text("89-real 90-virtual", 12040), "for sm_89; newer");
+  EXPECT_SAYS(architectures_text("89-real 90-virtual", 12040), "CUDA 12.4 or later");
 }
 
 /// With a driver that is too old there is no usable GPU, so `--device auto` uses the host.

@@ -1,6 +1,7 @@
 // Planted faults that the emulation must find. Each fault is in a kernel of this file, which is
 // launched like a real kernel.
 #include <cuda_runtime.h>
+#include <device_language.h>
 
 #include <memory>
 #include <vector>
@@ -43,6 +44,25 @@ __global__ void shuffle_in_part(int* out) {
   if (threadIdx.x % 32 > 3) out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, 1, 1);
 }
 
+/// One lane adds the shifts to its addresses.
+__global__ void copy_four(float* to, const float* from, int to_shift, int from_shift) {
+  struct alignas(16) Four {
+    float of[4];
+  };
+  const bool shifts = threadIdx.x == 3;
+  store_wide(as_wide<Four>(to + (shifts ? to_shift : 0)),
+             *as_wide<const Four>(from + (shifts ? from_shift : 0)));
+  __syncthreads();
+}
+
+__global__ void load_rows(uint32_t* out, const uint16_t* rows, bool transposed) {
+  uint32_t of[4];
+  // Of matrix m, row r begins at 8 (8 m + r).
+  const uint16_t* const mine = rows + 8 * emulation::lane();
+  transposed ? load_matrices<true>(of, mine) : load_matrices<false>(of, mine);
+  for (int m = 0; m < 4; ++m) out[32 * m + emulation::lane()] = of[m];
+}
+
 /// Runs the kernel in this thread, in the way of a stream.
 template <class... P, class... A>
 void run(unsigned blocks, void (*kernel)(P...), A... arguments) {
@@ -75,6 +95,55 @@ TEST(EmulatedFaults, ABarrierThatSomeLeaveOutNamesTheKernel) {
 TEST(EmulatedFaults, AShuffleThatSomeLeaveOutIsAnError) {
   std::vector<int> out(kThreads);
   EXPECT_THROW(run(1, shuffle_in_part, out.data()), emulation::DivergentBarrier);
+}
+
+TEST(EmulatedFaults, AWideAccessThatIsNotAlignedIsAnError) {
+  alignas(16) float from[8] = {1, 2, 3, 4, 5, 6, 7, 8}, to[8] = {};
+  const auto copy = [&](int to_shift, int from_shift) {
+    run(1, copy_four, static_cast<float*>(to), static_cast<const float*>(from), to_shift,
+        from_shift);
+  };
+  copy(4, 0);
+  EXPECT_EQ(to[7], 4);
+  for (int i = 1; i < 4; ++i) {
+    EXPECT_THROW(copy(0, i), emulation::MisalignedAccess);
+    EXPECT_THROW(copy(i, 0), emulation::MisalignedAccess);
+  }
+}
+
+TEST(EmulatedFaults, ARowOfAMatrixThatIsNotAlignedIsAnError) {
+  alignas(16) uint16_t rows[8 * 32 + 4] = {};
+  uint32_t out[128];
+  run(1, load_rows, static_cast<uint32_t*>(out), static_cast<const uint16_t*>(rows), false);
+  EXPECT_THROW(
+      run(1, load_rows, static_cast<uint32_t*>(out), static_cast<const uint16_t*>(rows + 4), false),
+      emulation::MisalignedAccess);
+}
+
+// The layout is that of "Warp-level matrix load instruction: ldmatrix" in NVIDIA's PTX ISA.
+TEST(EmulatedMatrices, LanesGetTheElementsThatThePtxIsaNames) {
+  alignas(16) uint16_t rows[8 * 32];
+  for (int m = 0; m < 4; ++m) {
+    for (int r = 0; r < 8; ++r) {
+      for (int c = 0; c < 8; ++c)
+        rows[8 * (8 * m + r) + c] = static_cast<uint16_t>(100 * m + 10 * r + c);
+    }
+  }
+  uint32_t out[128];
+  run(1, load_rows, static_cast<uint32_t*>(out), static_cast<const uint16_t*>(rows), false);
+  // A lane has two neighbours of a row, and four have the whole row.
+  EXPECT_EQ(out[0], 0u | 1u << 16);
+  EXPECT_EQ(out[1], 2u | 3u << 16);
+  EXPECT_EQ(out[4], 10u | 11u << 16);
+  EXPECT_EQ(out[31], 76u | 77u << 16);
+  EXPECT_EQ(out[3 * 32 + 6], 314u | 315u << 16);
+  run(1, load_rows, static_cast<uint32_t*>(out), static_cast<const uint16_t*>(rows), true);
+  // A lane has two neighbours of a column, and four have the whole column.
+  EXPECT_EQ(out[0], 0u | 10u << 16);
+  EXPECT_EQ(out[1], 20u | 30u << 16);
+  EXPECT_EQ(out[4], 1u | 11u << 16);
+  EXPECT_EQ(out[31], 67u | 77u << 16);
+  EXPECT_EQ(out[3 * 32 + 6], 341u | 351u << 16);
 }
 
 /// The fault is found in every build, by the order of threads. `first` differs between runs,

@@ -12,6 +12,9 @@ find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 add_test(NAME test_gpu_check COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_gpu_check.py)
 ebb_test_properties(test_gpu_check fast)
 
+add_test(NAME test_static COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_static.py)
+ebb_test_properties(test_static fast)
+
 # A toy model on the host trains to the same bits with two budgets, and its plan is printed next to the measurement.
 add_test(NAME test_claims COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/bench/gpu/claims.py $<TARGET_FILE:ebb> toy)
 ebb_test_properties(test_claims fast)

@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <cmath>
+#include <sstream>
+#include <string>
 
 #include "tests/kernels/reference.h"
 
@@ -73,14 +76,17 @@ struct Attend {
   const AttentionCase& s;
   Array starts, qkv, out, log_sum_exp, dout, dqkv;
 
-  Attend(DType dtype, const AttentionCase& shape, const Values& input)
+  Attend(DType dtype, const AttentionCase& shape, const Values& input, const Values& gradient)
       : s(shape),
         starts(int_array(shape.starts)),
         qkv(dtype, {s.batch, s.tokens, s.qkv_columns()}, input),
         out(dtype, {s.batch, s.tokens, s.channels()}),
         log_sum_exp(DType::F32, {s.batch, s.heads, s.tokens}),
-        dout(random_array(dtype, {s.batch, s.tokens, s.channels()}, 7)),
+        dout(dtype, {s.batch, s.tokens, s.channels()}, gradient),
         dqkv(dtype, {s.batch, s.tokens, s.qkv_columns()}) {}
+  Attend(DType dtype, const AttentionCase& shape, const Values& input)
+      : Attend(dtype, shape, input,
+               random_values(shape.batch * shape.tokens * shape.channels(), 7)) {}
   Attend(DType dtype, const AttentionCase& shape, double range = 2.0)
       : Attend(dtype, shape,
                random_values(shape.batch * shape.tokens * shape.qkv_columns(), 5, range)) {}
@@ -194,6 +200,67 @@ TEST(AttentionTest, IsStableForLargeScores) {
     a.backward(h);
     for (double v : a.out.values()) EXPECT_LE(std::abs(v), 301.0);
     for (double v : a.dqkv.values()) EXPECT_TRUE(std::isfinite(v));
+  }
+}
+
+/// Multiples of 1/64 between -2 and 2, exact in bf16: values() of torch_attention_error.py.
+Values hashed_values(int64_t count, uint32_t seed) {
+  Values result(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    auto h = static_cast<uint32_t>(i) + seed * 0x9E3779B9u;
+    h = (h ^ h >> 16) * 0x7FEB352Du;
+    h = (h ^ h >> 15) * 0x846CA68Bu;
+    h ^= h >> 16;
+    result[static_cast<size_t>(i)] = (static_cast<double>(h >> 24) - 128) / 64;
+  }
+  return result;
+}
+
+struct Error {
+  double rms, max;
+};
+Error error_of(const Values& found, const Values& expected) {
+  Error error = {};
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double difference = std::abs(found[i] - expected[i]);
+    error.rms += difference * difference / static_cast<double>(found.size());
+    error.max = std::max(error.max, difference);
+  }
+  error.rms = std::sqrt(error.rms);
+  return error;
+}
+
+// The bounds are what tests/kernels/torch_attention_error.py printed with PyTorch 2.15.0 on a CPU.
+TEST(AttentionTest, IsAsExactAsPyTorch) {
+  struct Bound {
+    int64_t head_size;
+    bool causal;
+    Error out, gradient;
+  };
+  for (const Bound& bound : {Bound{64, true, {5.6108e-04, 5.2583e-03}, {9.8280e-04, 2.7761e-02}},
+                             {64, false, {3.3734e-04, 3.9338e-03}, {5.4652e-04, 1.0670e-02}},
+                             {128, true, {5.7445e-04, 5.3785e-03}, {9.8606e-04, 4.1435e-02}},
+                             {128, false, {3.4099e-04, 2.3756e-03}, {5.4599e-04, 8.5859e-03}}}) {
+    const AttentionCase shape{2, 256, 4, bound.head_size, bound.causal, {}};
+    const int64_t num_channels = 2 * 256 * shape.channels();
+    Harness h;
+    const Attend a(DType::BF16, shape, hashed_values(3 * num_channels, 1),
+                   hashed_values(num_channels, 2));
+    a.forward(h);
+    a.backward(h);
+    const Values qkv = a.qkv.values();
+    const Error out = error_of(a.out.values(), attention(qkv, shape).out);
+    const Error gradient =
+        error_of(a.dqkv.values(), attention_gradient(a.dout.values(), qkv, shape));
+    std::ostringstream text;  // shown by --gtest_output=xml
+    text << out.rms << ", " << out.max << ", " << gradient.rms << ", " << gradient.max;
+    const std::string name = (bound.causal ? "causal_" : "full_") + std::to_string(bound.head_size);
+    RecordProperty(name, text.str());
+    SCOPED_TRACE(name + ": " + text.str());
+    EXPECT_LE(out.rms, bound.out.rms);
+    EXPECT_LE(out.max, bound.out.max);
+    EXPECT_LE(gradient.rms, bound.gradient.rms);
+    EXPECT_LE(gradient.max, bound.gradient.max);
   }
 }
 
