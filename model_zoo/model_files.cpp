@@ -87,7 +87,8 @@ void check_model_files(const std::string& folder) {
   const std::string config = folder + "/config.json";
   if (!is_entry(config)) {
     throw ConfigError(fmt::format(
-        "'{}' has no config.json: give the folder of a model that transformers saved", folder));
+        "'{}' has no config.json: give the folder of a model that transformers or ebb saved",
+        folder));
   }
   const InputFile opened_config(config, "JSON");
   for (const std::string& file : companions_of(folder)) {

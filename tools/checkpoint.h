@@ -1,4 +1,4 @@
-// A folder of checkpoints: lists and removes them, and locks the folder for a run that saves there.
+// A folder of checkpoints: removes old ones, and locks the folder for a run that saves there.
 //
 //   DIR/step-N/state.ebb       see io/state_file.h
 //   DIR/step-N/training.json   see tools/saved_run.h
@@ -17,22 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/saved_run.h"
+#include "tools/saved_steps.h"
 
 namespace ebb {
-
-/// "step-12"
-std::string checkpoint_name(uint64_t step);
-/// Whether a name begins as those of checkpoints do.
-bool is_checkpoint_name(std::string_view name);
-/// "DIR/step-12"
-std::string checkpoint_path(const std::string& folder, uint64_t step);
-/// Steps of the complete checkpoints in a folder, ascending; empty if there is no folder.
-std::vector<uint64_t> saved_steps(const std::string& folder);
-
-/// Finds the checkpoint for --resume: `folder` itself, or the newest checkpoint in it. Returns
-/// nullopt if the folder has no checkpoint; throws IoError if the folder does not exist.
-std::optional<std::string> find_checkpoint(const std::string& folder);
 
 /// Receives one line about a problem that does not stop the run.
 using Notice = std::function<void(const std::string& text)>;

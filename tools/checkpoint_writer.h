@@ -19,6 +19,7 @@
 
 #include "scheduler/run/trainer.h"
 #include "tools/checkpoint.h"
+#include "tools/saved_run.h"
 
 namespace ebb {
 

@@ -38,7 +38,8 @@ std::optional<ConvertOptions> parse_convert(std::vector<std::string> arguments) 
       "ebb convert");
   ConvertOptions options;
   FlagGroup group{line, "Convert"};
-  group.add("--model", "DIR", "a Hugging Face folder, or a hub id found in the local cache",
+  group.add("--model", "DIR",
+            "a Hugging Face folder, a folder of checkpoints, or a hub id found in the local cache",
             [&](std::string_view, std::string_view text) { options.model = text; });
   group.add("--to", "DIR", "the folder to write; it must be new or empty",
             [&](std::string_view, std::string_view text) { options.to = text; });

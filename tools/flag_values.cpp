@@ -69,6 +69,11 @@ std::string path_value(std::string_view flag, std::string_view text, const char*
 
 size_t size_value(std::string_view flag, std::string_view text) {
   const auto bytes = parse_size(text);
+  if (const std::string meant = size_meant_by(text); !meant.empty()) {
+    throw_bad_value(
+        flag, text,
+        fmt::format("{}; this is {} bytes: did you mean {}?", kSizeSyntax, *bytes, meant));
+  }
   if (bytes && *bytes > 0) return *bytes;
   throw_bad_value(flag, text,
                   fmt::format("{}, above 0 and below {}TiB", kSizeSyntax, kSizeLimitTiB));

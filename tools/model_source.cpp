@@ -16,6 +16,7 @@
 #include "tools/cli.h"
 #include "tools/hub_cache.h"
 #include "tools/nearest_name.h"
+#include "tools/saved_steps.h"
 
 namespace ebb {
 namespace fs = std::filesystem;
@@ -42,9 +43,11 @@ std::string meant_by(const std::string& name) {
 std::string find_model_folder(const std::string& name) {
   std::error_code error;
   if (fs::is_directory(name, error)) {
-    // The folder of a model in the cache has no config.json itself.
     if (fs::exists(fs::path(name) / "config.json", error)) return name;
-    return find_snapshot(name, name).value_or(name);
+    // The folder of a model in the cache has no config.json itself, nor has a folder of
+    // checkpoints.
+    if (const auto snapshot = find_snapshot(name, name)) return *snapshot;
+    return find_checkpoint(name).value_or(name);
   }
   refuse_broken_link(name);
   if (fs::exists(name, error)) {
@@ -60,7 +63,7 @@ std::string find_model_folder(const std::string& name) {
   if (const auto snapshot = find_snapshot(name, model)) return *snapshot;
   throw ConfigError(fmt::format(
       "--model '{}': there is no such folder, and no snapshot of a model of this name in '{}'; "
-      "{}download it with `hf download {}`",
+      "{}download it with `hf download {}` (pip install huggingface_hub)",
       name, model.string(), meant_by(name), name));
 }
 
@@ -87,7 +90,8 @@ ModelSource folder_source(const std::string& name, bool random) {
   const std::string folder = find_model_folder(name);
   check_model_files(folder);
   const ModelConfig config = read_model_config(folder);
-  return {.name = name,
+  std::error_code error;
+  return {.name = fs::is_directory(name, error) ? folder : name,
           .folder = folder,
           .config = config,
           .has_weights = !random,

@@ -14,7 +14,7 @@
 namespace ebb {
 
 struct ModelSource {
-  std::string name;    ///< as given by the user
+  std::string name;    ///< as given by the user, or the folder that was found in it
   std::string folder;  ///< with config.json; empty: a preset
   ModelConfig config;
   bool has_weights =
@@ -34,8 +34,9 @@ ModelSource preset_source(const std::string& name, const std::string& tokenizer,
 /// `random`: uses only the configuration of the folder.
 ModelSource folder_source(const std::string& name, bool random);
 
-/// Returns `name` if it is a folder; otherwise `name` is a hub id, and its snapshot in the local
-/// cache is returned (tools/hub_cache.h).
+/// Returns `name` if it is a folder, or the newest checkpoint in it if it is the folder of --save;
+/// otherwise `name` is a hub id, and its snapshot in the local cache is returned
+/// (tools/hub_cache.h).
 std::string find_model_folder(const std::string& name);
 
 /// The folder with the tokenizer that --tokenizer names, by itself or by a hub id.

@@ -43,9 +43,8 @@ std::optional<std::string> StepCheck::add(double step_s) {
   if (*middle < kMuchLonger * predicted_s_) return std::nullopt;
   return fmt::format(
       "rates: steps {} to {} took {:.2f} x the predicted time (median {:.4g} s, predicted {:.4g} "
-      "s). Either this machine is busy now, or its rates are outdated (measure it again with "
-      "`{}`), "
-      "or the model is so small that its steps are predicted too short",
+      "s), which changes no result. This is usual while other programs use the cores, and for "
+      "steps as short as those of a small model; otherwise measure this machine again with `{}`",
       kFirst, kLast, *middle / predicted_s_, *middle, predicted_s_, command_);
 }
 

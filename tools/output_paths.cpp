@@ -11,8 +11,8 @@
 #include "io/data_folder.h"
 #include "io/new_file.h"
 #include "io/token_record.h"
-#include "tools/checkpoint.h"
 #include "tools/model_source.h"
+#include "tools/saved_steps.h"
 
 namespace ebb {
 namespace {

@@ -44,7 +44,13 @@ void print_misfit(const PlanRequest& request, const PlanContext& context, const 
   auto changes = std::async(std::launch::async, changes_that_fit, std::cref(request.options),
                             std::cref(context), std::cref(need));
   const auto memory = memory_that_fits(request.options, context, need);
-  Misfit misfit{.why = with_flags(error.what()), .memory = memory, .changes = changes.get()};
+  Misfit misfit{.why = with_flags(error.what()),
+                .assumed_host_bytes = {},
+                .memory = memory,
+                .changes = changes.get()};
+  if (assumes_host_memory(request.options, context)) {
+    misfit.assumed_host_bytes = context.machine.host_memory_bytes;
+  }
   // A host that is the device shares its memory, so it has no speed with more of one kind.
   if (need.with_unlimited_host && !context.total_memory_bytes) {
     misfit.with_unlimited_host = speed_of(*need.with_unlimited_host, context.machine);

@@ -74,15 +74,24 @@ std::string seconds_text(const PlannedStep& step, const PlannedMachine& machine)
       step.flops / c.seconds / 1e12);
 }
 
+/// RAM is sold in GB: " (125.0 GB of 128.0 GB)".
+std::string host_gigabytes_text(const PlannedStep& step) {
+  const std::string used = format_gigabytes(step.prepared.ledger.total(Tier::Host));
+  if (!step.budgets.host_memory) return fmt::format(" ({})", used);
+  return fmt::format(" ({} of {}{})", used, format_gigabytes(*step.budgets.host_memory),
+                     step.assumes_host_memory ? ", which is assumed: give --host-memory" : "");
+}
+
 std::string fits_text(const PlannedStep& step) {
   const auto of = [](size_t used, std::optional<size_t> budget) {
     return budget ? fmt::format("{} of {}", format_bytes(used), format_bytes(*budget))
                   : format_bytes(used);
   };
   const Ledger& ledger = step.prepared.ledger;
-  return fmt::format("yes: {} on the device, {} in host memory",
+  return fmt::format("yes: {} on the device, {} in host memory{}",
                      of(ledger.total(Tier::Device), step.budgets.device_memory),
-                     of(ledger.total(Tier::Host), step.budgets.host_memory));
+                     of(ledger.total(Tier::Host), step.budgets.host_memory),
+                     host_gigabytes_text(step));
 }
 
 /// True if the host memory is about too small for the chunks that stay on the device. A smaller
@@ -213,6 +222,10 @@ std::string format_plan(const PlanContext& context, const PlannedStep& step,
   const Preparation& p = step.prepared;
   std::string text = fmt::format("{}\n", fmt::join(plan_lines(context, step), "\n"));
   std::string_view title = "faster";
+  // Without rates nothing is known about speed.
+  if (gains.empty() && step.chosen().seconds > 0) {
+    text += fmt::format("{:<8}{}\n", title, format_gain(std::nullopt));
+  }
   for (const Gain& gain : gains) {
     text += fmt::format("{:<8}{}\n", title, format_gain(gain));
     title = "";
@@ -264,7 +277,14 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step,
 }
 
 std::string format_misfit(const Misfit& misfit) {
-  std::string text = fmt::format("fits    no: {}\n", misfit.why);
+  constexpr std::string_view kSaidBefore = "the plan does not fit: ";
+  std::string_view why = misfit.why;
+  if (why.starts_with(kSaidBefore)) why.remove_prefix(kSaidBefore.size());
+  std::string text = fmt::format("fits    no: {}\n", why);
+  if (misfit.assumed_host_bytes) {
+    text += fmt::format("assumed {} of RAM: give --host-memory\n",
+                        format_gigabytes(*misfit.assumed_host_bytes));
+  }
   if (misfit.with_unlimited_host) {
     text += fmt::format("speed   with enough RAM, this GPU is predicted to reach {}\n",
                         speed_text(*misfit.with_unlimited_host));

@@ -31,6 +31,7 @@ Speed speed_of(const PlannedStep& step, const PlannedMachine& machine);
 /// Why a plan does not fit, and what to do.
 struct Misfit {
   std::string why;
+  std::optional<size_t> assumed_host_bytes = {};  ///< of the machine, without --host-memory
   /// Of this machine with enough host memory; nullopt if its device is too small.
   std::optional<Speed> with_unlimited_host = {};
   std::vector<MemoryAnswer> memory;

@@ -166,6 +166,10 @@ PlanContext context_of(const TrainSetup& setup) {
   return context;
 }
 
+bool assumes_host_memory(const TrainOptions& options, const PlanContext& context) {
+  return !options.host_memory && !context.is_here;
+}
+
 PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context) {
   PlannedStep step;
   const ModelSource source = model_source(options);
@@ -183,6 +187,7 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context
                   .host_memory = options.host_memory.value_or(context.machine.host_memory_bytes),
                   .total_memory = context.total_memory_bytes,
                   .device = context.device};
+  step.assumes_host_memory = assumes_host_memory(options, context);
   DeviceProfile& device = step.budgets.device;
   device.num_threads = machine.num_threads;
   if (options.attention) device.attention = options.attention;

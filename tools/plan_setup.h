@@ -65,6 +65,7 @@ struct PlannedStep {
   BatchShape shape;
   double flops = 0;  ///< of the model in a step, without recomputation
   Budgets budgets;
+  bool assumes_host_memory = false;  ///< that of another machine, as its file says
   Preparation prepared;
 
   const Candidate& chosen() const { return prepared.candidates[prepared.chosen]; }
@@ -72,6 +73,9 @@ struct PlannedStep {
     return static_cast<double>(shape.num_tokens()) / chosen().seconds;
   }
 };
+/// Whether the host memory is that of another machine, as its file says, because --host-memory is
+/// not given.
+bool assumes_host_memory(const TrainOptions& options, const PlanContext& context);
 /// Chooses the plan for the pessimistic rates of the machine.
 PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context);
 /// The time of this plan with the optimistic rates of the machine.

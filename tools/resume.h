@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tools/checkpoint.h"
 #include "tools/run_log.h"
+#include "tools/saved_run.h"
 #include "tools/train_options.h"
 #include "tools/train_setup.h"
 

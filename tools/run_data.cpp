@@ -67,6 +67,26 @@ void check_bytes(const DataFlags& flags, const TokenData& tokens, const ModelSou
       tokenizer_advice(source.folder.empty())));
 }
 
+/// JSON is refused where it would be all that is learned, or where the user named it: its texts are
+/// meant. In a folder of other text it is reported only.
+void refuse_json(const DataFlags& flags, const TokenData& tokens, const ModelSource& source) {
+  const auto is_json = [](const NotedFile& file) { return file.note == FileNote::Json; };
+  const auto is_named = [&](const NotedFile& file) {
+    return is_json(file) && std::ranges::find(flags.paths, file.path) != flags.paths.end();
+  };
+  const auto notes = tokens.notes();
+  auto found = std::ranges::find_if(notes, is_named);
+  const auto num_json = static_cast<size_t>(std::ranges::count_if(notes, is_json));
+  if (num_json == tokens.num_files()) found = std::ranges::find_if(notes, is_json);
+  if (found == notes.end()) return;
+  throw ConfigError(fmt::format(
+      "{}data '{}' is JSON, and the tokens of '{}' are bytes, so the model would learn braces, "
+      "names and escapes: give plain text, or train a preset with --tokenizer train:8192, or a "
+      "model with a tokenizer, for which ebb takes the texts out of the JSON; --token-type bytes "
+      "learns the file as it is",
+      flags.prefix, found->path, source.name));
+}
+
 void check_num_samples(const DataFlags& flags, const TokenData& tokens, const BatchShape& shape,
                        uint64_t least) {
   const auto length = static_cast<uint64_t>(shape.length);
@@ -240,6 +260,7 @@ RunData open_run_data(const DataFlags& flags, const ModelSource& source, const B
   RunData data;
   data.tokens = std::make_unique<TokenData>(flags.paths, flags.token_type);
   check_bytes(flags, *data.tokens, source);
+  refuse_json(flags, *data.tokens, source);
   data.notices = note_lines(data.tokens->notes());
   const auto records = check_records(flags, source, shape.length, data);
   data.tokens->limit_to(static_cast<uint64_t>(source.vocabulary()));

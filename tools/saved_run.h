@@ -15,6 +15,7 @@
 
 #include "tools/best_evaluation.h"
 #include "tools/run_config.h"
+#include "tools/saved_steps.h"
 
 namespace ebb {
 
@@ -39,10 +40,6 @@ struct SavedRun {
   bool is_protected = true;  ///< false: an old file without checksum was read
   bool operator==(const SavedRun&) const = default;
 };
-
-inline constexpr const char* kStateFile = "state.ebb";
-inline constexpr const char* kTrainingFile = "training.json";
-inline constexpr const char* kConfigFile = "train.toml";
 
 /// Writes training.json and train.toml, synced.
 void write_saved_run(const std::string& checkpoint, const SavedRun& run);

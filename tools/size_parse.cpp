@@ -81,6 +81,18 @@ std::optional<size_t> parse_size(std::string_view text) {
   return bytes < kSizeLimit ? std::optional(static_cast<size_t>(bytes)) : std::nullopt;
 }
 
+std::string size_meant_by(std::string_view text) {
+  constexpr size_t kMostGiB = 1024, kMostMiB = 99'999;
+  const auto amount = parse_digits(trimmed(text));
+  if (!amount || *amount == 0 || *amount > kMostMiB) return "";
+  return fmt::format("{}{}", *amount, *amount <= kMostGiB ? "GiB" : "MiB");
+}
+
+std::string format_gigabytes(size_t bytes) {
+  const double gigabytes = static_cast<double>(bytes) / 1e9;
+  return fmt::format("{:.{}f} GB", gigabytes, gigabytes < 10 ? 2 : gigabytes < 1000 ? 1 : 0);
+}
+
 std::string format_count(uint64_t count) {
   const auto value = static_cast<double>(count);
   if (count >= 1'000'000'000) return fmt::format("{:.1f} B", value / 1e9);

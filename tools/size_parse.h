@@ -25,6 +25,9 @@ inline constexpr std::string_view kLinkSyntax =
 /// "124.4 M"
 std::string format_count(uint64_t count);
 
+/// In powers of ten, as RAM is sold: "128.0 GB".
+std::string format_gigabytes(size_t bytes);
+
 /// A size as flags accept it, rounded up to whole MiB: "24MiB".
 std::string flag_size(size_t bytes);
 
@@ -32,6 +35,10 @@ std::string flag_size(size_t bytes);
 inline constexpr size_t kSizeLimitTiB = size_t{1} << 23;
 /// Returns whole bytes; with a unit above B, rounded down. nullopt for kSizeLimitTiB or more.
 [[nodiscard]] std::optional<size_t> parse_size(std::string_view text);
+
+/// What a number without a unit probably means, because no memory is so small: "24GiB" for "24",
+/// "8192MiB" for "8192". Empty for everything else.
+[[nodiscard]] std::string size_meant_by(std::string_view text);
 
 struct LinkRates {
   double load_bytes_per_s = 0;

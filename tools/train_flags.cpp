@@ -131,10 +131,11 @@ void add_model_flags(FlagGroup group, TrainOptions& o) {
   group.add("--preset", "NAME",
             "a predefined model with random weights; `ebb models` lists the presets",
             preset_name(o.preset));
-  group.add("--model", "DIR",
-            "a Hugging Face folder (config.json and *.safetensors), or a hub id found in the local "
-            "cache",
-            text(o.model));
+  group.add(
+      "--model", "DIR",
+      "a Hugging Face folder (config.json and *.safetensors), a folder of checkpoints, of which "
+      "it takes the newest, or a hub id found in the local cache",
+      text(o.model));
   group.add("--init", "weights|random [weights]",
             "load the weights of the folder, or use only its config.json and random weights",
             choice(o.random_init, kInits));

@@ -1,6 +1,6 @@
 // training.json of a checkpoint.
 #include "fuzz/fuzz.h"
-#include "tools/checkpoint.h"
+#include "tools/saved_run.h"
 
 namespace ebb::fuzz {
 

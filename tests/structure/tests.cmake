@@ -72,9 +72,15 @@ set(docs_dir ${dir}/../docs)
 add_test(NAME test_docs
   COMMAND Python3::Interpreter ${docs_dir}/run_commands.py --root ${PROJECT_SOURCE_DIR} --ebb $<TARGET_FILE:ebb>)
 ebb_test_properties(test_docs fast)
+# The README shows a first run, plans, status and limits before its tour of the code, in few words.
+add_test(NAME test_readme_length COMMAND sh -c [[test "$(sed '/^## One step/,$d' README.md | wc -w)" -le 1200]]
+  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+ebb_test_properties(test_readme_length fast)
 add_test(NAME test_plan_table COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/docs/plan_table $<TARGET_FILE:ebb>
   --check ${PROJECT_SOURCE_DIR}/README.md)
 ebb_test_properties(test_plan_table fast)
+add_test(NAME test_check_plan_table COMMAND Python3::Interpreter ${docs_dir}/test_plan_table.py)
+ebb_test_properties(test_check_plan_table fast)
 add_test(NAME test_quotes COMMAND Python3::Interpreter ${docs_dir}/check_quotes.py --root ${PROJECT_SOURCE_DIR})
 ebb_test_properties(test_quotes fast)
 add_test(NAME test_check_quotes COMMAND Python3::Interpreter ${docs_dir}/test_check_quotes.py)

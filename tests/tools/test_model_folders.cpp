@@ -114,6 +114,27 @@ TEST_F(ModelFolders, AreNotNeededToResume) {
   EXPECT_SAYS(content_of(last + "/train.toml"), path("model"));
 }
 
+/// As --resume: the user gives the folder of --save to all commands.
+TEST_F(ModelFolders, OfCheckpointsStandForTheNewestOne) {
+  const std::string saved = path("save"), newest = path("save/step-10");
+  ASSERT_EQ(
+      train({"--model", hf_folder("gpt2")}, {"--save", saved, "--save-steps", "9"}, "10").exit_code,
+      0);
+  ASSERT_TRUE(fs::exists(path("save/step-9")));
+  EXPECT_SAYS(train({"--model", saved}).err, "model   " + newest + ":");
+  const auto text_of = [this](const std::string& model) {
+    return run_ebb({"generate", "--model", model, "--prompt-tokens", "1,2,3", "--max-tokens", "9",
+                    "--device", "host"},
+                   folder_.path())
+        .out;
+  };
+  EXPECT_EQ(text_of(saved), text_of(newest));
+  EXPECT_FALSE(text_of(saved).empty());
+  ASSERT_EQ(convert(saved, path("converted"), {}).exit_code, 0);
+  EXPECT_EQ(content_of(path("converted/model.safetensors")),
+            content_of(newest + "/model.safetensors"));
+}
+
 TEST_F(ModelFolders, WithInvalidContentAreRefused) {
   EXPECT_FAILS(train({"--model", path("none")}), 2, "there is no such folder");
   EXPECT_FAILS(train({"--model", hf_folder("gpt2") + "/config.json"}), 2,

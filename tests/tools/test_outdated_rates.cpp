@@ -51,6 +51,7 @@ TEST(StepCheck, NamesTheNumbersAndTheCommand) {
   ASSERT_TRUE(notice);
   EXPECT_SAYS(*notice,
               "steps 3 to 10 took 2.00 x the predicted time (median 1 s, predicted 0.5 s)");
+  EXPECT_SAYS(*notice, "which changes no result");
   EXPECT_SAYS(*notice, "`ebb plan --measure --preset gpt2`");
 }
 

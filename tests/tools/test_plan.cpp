@@ -426,6 +426,26 @@ TEST_F(PlanCommand, SaysWhichUsualSizesOfMemoryWouldDo) {
   EXPECT_SAYS(text, "a GPU with 48 GB would do");
 }
 
+TEST_F(PlanCommand, SaysThatTheHostMemoryOfAMachineIsAssumed) {
+  const Arguments fits = {"--preset", "gpt2-xl", "--machine", "rtx4090"};
+  const Arguments given = {"--host-memory", "128GB"};
+  const std::string assumed = plan(fits).out, known = plan(fits + given).out;
+  EXPECT_SAYS(assumed, "of 128.0 GB, which is assumed: give --host-memory)");
+  EXPECT_SAYS(known, "of 128.0 GB)");
+  const Arguments too_large = {"--preset", "llama-2-13b", "--machine", "rtx4090"};
+  const std::string refused = plan(too_large).out;
+  EXPECT_SAYS(refused, "fits    no: host memory 119.2");
+  EXPECT_SAYS(refused, "\nassumed 128.0 GB of RAM: give --host-memory\n");
+  EXPECT_EQ(plan(too_large + given).out.find("\nassumed"), std::string::npos);
+}
+
+TEST_F(PlanCommand, SaysThatNothingWouldMakeItFaster) {
+  // The model fits into the GPU, and steps are long: only its arithmetic takes time.
+  const Outcome outcome =
+      plan({"--preset", "gpt2", "--machine", "rtx4090", "--gradient-accumulation", "64"});
+  EXPECT_SAYS(outcome.out, "faster  no single change of a flag is predicted to give 5 % more");
+}
+
 TEST_F(PlanCommand, SaysWhatWouldMakeItFaster) {
   const Arguments settings = {"--preset", "gpt3-6.7b", "--machine", "rtx4090"};
   const Json planned = plan_json(settings);

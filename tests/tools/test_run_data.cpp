@@ -28,6 +28,12 @@ std::string token_file(uint32_t num_tokens) {
   return bytes_of(header) + bytes_of(tokens);
 }
 
+std::string some_json_lines(size_t num_lines) {
+  std::string text;
+  for (size_t i = 0; i < num_lines; ++i) text += "{\"text\": \"a\"}\n";
+  return text;
+}
+
 class RunDataTest : public CommandLineTest {
  protected:
   /// The three commands that read data.
@@ -103,6 +109,27 @@ TEST_F(RunDataTest, UnusualDataIsReportedInAllCommands) {
       EXPECT_SAYS(outcome.err, said);
     }
   }
+}
+
+/// The braces of a conversation are not what its user wants to teach.
+TEST_F(RunDataTest, JsonIsRefusedForAModelOverBytesUnlessItIsOneOfOtherFiles) {
+  const std::string lines = some_json_lines(100);
+  fs::create_directory(path("only"));
+  const std::string in_folder = folder_.write("only/b.jsonl", lines);
+  const std::string named = folder_.write("chat.jsonl", lines);
+  const std::string unmarked = folder_.write("chat", lines);
+  for (const std::string command : kCommands) {
+    for (const Arguments& data :
+         {Arguments{named}, Arguments{text_, unmarked}, Arguments{path("only")}}) {
+      const Outcome refused = run_with(command, Arguments{"--preset", kToy, "--data"} + data);
+      EXPECT_FAILS(refused, 2, "is JSON, and the tokens of '" + std::string(kToy) + "' are bytes");
+      EXPECT_SAYS(refused.err, data.back());
+      EXPECT_SAYS(refused.err, "--tokenizer train:8192");
+    }
+  }
+  EXPECT_EQ(
+      run_with("train", {"--preset", kToy, "--data", named, "--token-type", "bytes"}).exit_code, 0);
+  EXPECT_FAILS(run_train({"--eval-data", in_folder}), 2, "--eval-data '" + in_folder + "' is JSON");
 }
 
 TEST_F(RunDataTest, EvaluationDataIsReportedAgainstTheTrainingData) {

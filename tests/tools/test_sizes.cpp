@@ -51,6 +51,21 @@ TEST(Sizes, EverythingElseIsRefused) {
   }
 }
 
+TEST(Sizes, SmallNumbersWithoutAUnitProbablyHaveOne) {
+  EXPECT_EQ(size_meant_by("24"), "24GiB");
+  EXPECT_EQ(size_meant_by(" 1024"), "1024GiB");
+  EXPECT_EQ(size_meant_by("8192"), "8192MiB");
+  for (const char* text : {"0", "24B", "1.5", "100000", "24GiB", ""}) {
+    EXPECT_EQ(size_meant_by(text), "") << text;
+  }
+}
+
+TEST(Sizes, AreAlsoWrittenInGigabytes) {
+  EXPECT_EQ(format_gigabytes(128'000'000'000), "128.0 GB");
+  EXPECT_EQ(format_gigabytes(size_t{1} << 30), "1.07 GB");
+  EXPECT_EQ(format_gigabytes(size_t{1536} * 1'000'000'000), "1536 GB");
+}
+
 TEST(Sizes, LinksHaveOneOrTwoRates) {
   const auto both = parse_link("12GB/s");
   ASSERT_TRUE(both);
@@ -112,6 +127,10 @@ TEST(FlagValues, MessagesNameFlagValueAndWhatIsAllowed) {
   EXPECT_EQ(message_of([] { size_value("--chunk-size", "0"); }),
             "--chunk-size '0': allowed is a size like 256MiB, 1.5GiB, 16GB or plain bytes, above 0 "
             "and below 8388608TiB");
+  EXPECT_EQ(
+      message_of([] { size_value("--device-memory", "24"); }),
+      "--device-memory '24': allowed is a size like 256MiB, 1.5GiB, 16GB or plain bytes; this "
+      "is 24 bytes: did you mean 24GiB?");
   EXPECT_EQ(message_of([] {
               static constexpr Choice<int> kChoices[] = {{"one", 1}, {"two", 2}};
               choice_value<int>("--order", "three", kChoices);

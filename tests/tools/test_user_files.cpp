@@ -12,6 +12,7 @@
 #include "tests/file_size_limit.h"
 #include "tests/tools/checkpoint_runs.h"
 #include "tools/checkpoint.h"
+#include "tools/saved_run.h"
 
 namespace ebb::test {
 namespace {
