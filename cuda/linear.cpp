@@ -163,18 +163,6 @@ void LinearBackwardInput::run(const GpuLaunch& gpu) const {
   RoundGradient{dx, sums, {}, {}}.run(gpu);
 }
 
-size_t LinearActivationForward::workspace_bytes(const GpuLaunch& gpu) const {
-  return split().first.workspace_bytes(gpu);
-}
-
-void LinearActivationForward::run(const GpuLaunch& gpu) const {
-  const auto [linear, gelu] = split();
-  const MatrixProduct both = with(product(LinearForward{y, x, w, bias}), Epilogue::Gelu, before);
-  if (can_multiply(gpu, both)) return multiply(gpu, both);
-  linear.run(gpu);
-  gelu.run(gpu);
-}
-
 size_t ActivationLinearBackward::workspace_bytes(const GpuLaunch& gpu) const {
   return split().first.workspace_bytes(gpu);
 }

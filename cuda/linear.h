@@ -27,10 +27,11 @@ struct ColumnMajor {
   bool transposed = false;
 };
 
-/// What is applied to an element before it is stored in d. GELU is the tanh formula, in fp32.
+/// What is applied to an element before it is stored in d. GELU is the tanh formula, in fp32. (GELU
+/// itself is not: its bits would depend on whether the value is recomputed from the rounded
+/// product.)
 enum class Epilogue : uint8_t {
   None,
-  Gelu,       ///< stores the rounded element in `before`, and its GELU in d
   GeluSlope,  ///< multiplies the element by GELU's slope at `before`
 };
 
@@ -45,7 +46,7 @@ struct MatrixProduct {
   Write write = Write::Store;
   const void* bias = nullptr;          ///< null: none; only with Write::Store
   Epilogue epilogue = Epilogue::None;  ///< only with Write::Store and 16-bit types
-  /// Written by Gelu, read by GeluSlope. Type d_dtype; columns are m elements apart.
+  /// Read by GeluSlope. Type d_dtype; columns are m elements apart.
   void* before = nullptr;
   float* b_sums =
       nullptr;  ///< (n) = sums of b over k; null: not requested; only without bias and epilogue
@@ -72,8 +73,8 @@ inline constexpr size_t kProductWorkspaceBytes = size_t{32} << 20;
 /// Throws DeviceError if the library cannot be started.
 std::unique_ptr<MatrixProducts> create_matrix_products();
 
-/// Is GELU faster together with a product, in cuBLASLt's kernel, than in our own kernel after the
-/// product? Where nobody has measured it, it is computed after the product.
+/// Is the slope of GELU faster together with a product, in cuBLASLt's kernel, than in our own
+/// kernel after the product? Where nobody has measured it, it is computed after the product.
 struct GeluWithProducts {
   int architecture;  ///< 90 for sm_90
   bool is_faster;

@@ -48,15 +48,15 @@ namespace ebb {
 /// One of all kernels, with its arguments. A struct, so that autograd/ can declare it without its
 /// kernels.
 struct AnyKernel
-    : std::variant<LinearForward, LinearActivationForward, LinearBackwardInput,
-                   ActivationLinearBackward, LinearBackwardWeight, LayerNormForward,
-                   LayerNormBackward, RmsNormForward, RmsNormBackward, HeadNormForward,
-                   HeadNormBackward, RotaryTable, ApplyRotary, SwigluForward, SwigluBackward,
-                   ActivationForward, ActivationBackward, SoftmaxForward, SoftmaxBackward, Add,
-                   Multiply, CopyColumns, Accumulate, FillZero, ApplyDropout, EmbeddingForward,
-                   EmbeddingBackward, AttentionForward, AttentionCached, AttentionBackward,
-                   CrossEntropy, CrossEntropyStatistics, CrossEntropyGradient, MeanSquaredError,
-                   Sum, RoundGradient, SquaredNormPieces, AdamWUpdate, OwnKernel> {
+    : std::variant<LinearForward, LinearBackwardInput, ActivationLinearBackward,
+                   LinearBackwardWeight, LayerNormForward, LayerNormBackward, RmsNormForward,
+                   RmsNormBackward, HeadNormForward, HeadNormBackward, RotaryTable, ApplyRotary,
+                   SwigluForward, SwigluBackward, ActivationForward, ActivationBackward,
+                   SoftmaxForward, SoftmaxBackward, Add, Multiply, CopyColumns, Accumulate,
+                   FillZero, ApplyDropout, EmbeddingForward, EmbeddingBackward, AttentionForward,
+                   AttentionCached, AttentionBackward, CrossEntropy, CrossEntropyStatistics,
+                   CrossEntropyGradient, MeanSquaredError, Sum, RoundGradient, SquaredNormPieces,
+                   AdamWUpdate, OwnKernel> {
   using variant::variant;
 };
 

@@ -53,8 +53,6 @@ cublasLtEpilogue_t epilogue_of(const MatrixProduct& p) {
   if (p.b_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADB;
   const bool bias = p.bias != nullptr;
   switch (p.epilogue) {
-    case Epilogue::Gelu:
-      return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     case Epilogue::GeluSlope:
       return CUBLASLT_EPILOGUE_DGELU;
     case Epilogue::None:

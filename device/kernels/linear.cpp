@@ -48,18 +48,6 @@ Cost LinearForward::check() const {
                       "linear_forward");
 }
 
-Cost LinearActivationForward::check() const {
-  EBB_CHECK_TENSORS(before.columns() == w.dim(0), "linear_activation_forward: before (N, OC)",
-                    before, w);
-  const auto parts = split();
-  return cost_with_activation(parts.first.check(), parts.second.check().flops, total_bytes(y),
-                              "linear_activation_forward");
-}
-
-std::pair<LinearForward, ActivationForward> LinearActivationForward::split() const {
-  return {{before, x, w, bias}, {y, before, activation}};
-}
-
 Cost LinearBackwardInput::check() const {
   EBB_CHECK_TENSORS(
       is_float(dy.dtype) && w.dtype == dy.dtype && (dx.dtype == dy.dtype || dx.dtype == DType::F32),

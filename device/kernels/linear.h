@@ -26,19 +26,6 @@ struct LinearForward {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// before (N, OC) = x w^T + bias, y = activation(before). A device may compute y from the rounded
-/// `before` or from its fp32 value.
-struct LinearActivationForward {
-  Tensor y, before, x, w, bias;
-  Activation activation;
-
-  Cost check() const;
-  /// The same as two kernels, for a device that has no kernel for both. The host never has one.
-  std::pair<LinearForward, ActivationForward> split() const;
-  size_t workspace_bytes(const GpuLaunch& gpu) const;
-  void run(const GpuLaunch& gpu) const;
-};
-
 /// dx (N, C) = or += dy (N, OC) w (OC, C). dx has the type of dy and w, or is fp32. dy may have
 /// padding.
 struct LinearBackwardInput {
@@ -59,7 +46,7 @@ struct ActivationLinearBackward {
   Activation activation;
 
   Cost check() const;
-  /// As in LinearActivationForward.
+  /// The same as two kernels, for a device that has no kernel for both. The host never has one.
   std::pair<LinearBackwardInput, ActivationBackward> split() const;
   size_t workspace_bytes(const GpuLaunch& gpu) const;
   void run(const GpuLaunch& gpu) const;

@@ -37,9 +37,6 @@ double gelu_slope(double x) {
 /// Applies the epilogue to the sum of element i, and returns the value for d.
 double finished(const MatrixProduct& p, double sum, int64_t i) {
   switch (p.epilogue) {
-    case Epilogue::Gelu:
-      write(p.before, p.d_dtype, i, static_cast<float>(sum));
-      return sum * gelu_gate(sum);
     case Epilogue::GeluSlope:
       return sum * gelu_slope(read(p.before, p.d_dtype, i));
     case Epilogue::None:
