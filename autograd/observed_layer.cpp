@@ -55,6 +55,7 @@ void LayerObserver::end_call(std::string_view name, int32_t first_value,
   layer.values.resize(first, {.used_outside = true});
   for (const size_t size : bytes) layer.values.push_back({.call = call, .bytes = size});
   layer.calls.push_back({.name = name,
+                         .place = num_calls_ - 1,
                          .first_value = first,
                          .num_values = static_cast<uint32_t>(bytes.size()),
                          .inputs = std::move(inputs)});

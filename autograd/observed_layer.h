@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "device/stream.h"
+
 namespace ebb {
 
 struct ObservedValue {
@@ -23,8 +25,10 @@ struct ObservedValue {
 
 struct ObservedCall {
   std::string_view name;  ///< static storage
+  uint32_t place = 0;     ///< among all calls of the forward, also those outside of layers
   uint32_t first_value = 0, num_values = 0;
   std::vector<uint32_t> inputs = {};  ///< values of the layer that its forward reads
+  Cost cost = {};                     ///< of its forward; the caller of the dry run sets it
 };
 
 struct ObservedLayer {
@@ -43,6 +47,8 @@ class LayerObserver {
   void reads_in_forward(int32_t value);
   /// The first output of the open call takes the memory of the value.
   void replaces(int32_t value);
+  /// The forward opens a call.
+  void begin_call() { ++num_calls_; }
   /// The open call ends. It made the values from `first_value` on, with these sizes.
   void end_call(std::string_view name, int32_t first_value, const std::vector<size_t>& bytes);
   /// A backward reads the value.
@@ -63,6 +69,7 @@ class LayerObserver {
   std::vector<int32_t> ends_;          // of each layer: behind its last value
   std::vector<uint32_t> inputs_;       // of the open call
   int32_t replaced_ = -1;              // by the first output of the open call
+  uint32_t num_calls_ = 0;             // with the open call
   bool in_layer_ = false;
 };
 

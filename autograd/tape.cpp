@@ -154,6 +154,7 @@ void Tape::open(std::string_view name, Phase phase, std::span<const WeightUse> u
                      .rows = use.rows};
     open_.read_in_backward[i] = use.read_in_backward;
   }
+  if (options_.observer != nullptr) options_.observer->begin_call();
   hooks_.begin_call(name, phase, open_.all_uses());
 }
 

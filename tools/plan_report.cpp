@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "device/errors.h"
 #include "device/planes.h"
@@ -118,9 +120,6 @@ Json to_json(const Candidate& c, uint32_t num_layers) {
     json["why_not"] = c.why_not;
     return json;
   }
-  for (uint32_t i = 0; i < num_layers; ++i) {
-    json["recompute_of_layers"].push_back(name_of_groups(s.recompute.of_layer(i)));
-  }
   json["resident_chunks"] = s.resident_chunks;
   json["device_updates"] = s.device_updates;
   json["speculated_chunks"] = s.speculated_chunks;
@@ -183,6 +182,33 @@ std::string candidate_table(const Preparation& p) {
   return text;
 }
 
+std::string layers_text(const Preparation& p) {
+  std::vector<std::pair<LayerSummary, int>> alike;  // with the number of layers
+  size_t kept_bytes = 0;
+  double recompute_s = 0;
+  for (const LayerSummary& layer : p.layers) {
+    kept_bytes += layer.kept_bytes;
+    recompute_s += layer.recompute_s;
+    const auto found = std::ranges::find_if(alike, [&](const auto& a) {
+      return a.first.recomputed == layer.recomputed && a.first.kept_bytes == layer.kept_bytes;
+    });
+    if (found == alike.end()) {
+      alike.emplace_back(layer, 1);
+    } else {
+      ++found->second;
+    }
+  }
+  std::string text = fmt::format("keep {} in a micro-batch: ", format_bytes(kept_bytes));
+  for (const auto& [layer, count] : alike) {
+    text += fmt::format("{}{} x {} (recompute {})", &layer == &alike[0].first ? "" : ", ", count,
+                        format_bytes(layer.kept_bytes), name_of_groups(layer.recomputed));
+  }
+  const double compute_s = p.candidates[p.chosen].bound.compute_s;
+  if (compute_s <= 0) return text;
+  return text + fmt::format("; {:.1f} % of the compute time recomputes",
+                            100 * recompute_s * p.options.gradient_accumulation / compute_s);
+}
+
 std::vector<std::string> plan_lines(const PlanContext& context, const PlannedStep& step) {
   const Preparation& p = step.prepared;
   const BatchShape& s = step.shape;
@@ -212,6 +238,7 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
        fmt::format("a step loads {} and stores {}, in {} chunks of {} and {} blocks",
                    format_bytes(p.plan.loaded_bytes), format_bytes(p.plan.stored_bytes),
                    p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()), p.num_blocks));
+  if (!p.layers.empty()) line("layers", layers_text(p));
   line("plan", fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as requested" : "chosen",
                            why_chosen(p)));
   return lines;
@@ -252,6 +279,11 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step,
       {"bound_seconds", c.bound.seconds},
       {"bound_by", c.bound.bound_by},
       {"bound_share", c.bound.seconds / c.seconds},
+      {"stream_seconds",
+       {{"compute", c.bound.compute_s},
+        {"load", c.bound.load_s},
+        {"store", c.bound.store_s},
+        {"update", c.bound.update_s}}},
       {"tokens_per_second", step.tokens_per_second()},
       {"optimistic_tokens_per_second", static_cast<double>(step.shape.num_tokens()) / optimistic_s},
       {"tflops", step.flops / c.seconds / 1e12},
@@ -262,6 +294,11 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step,
       {"smallest_device_bytes", p.smallest_device_bytes},
       {"full_device_bytes", p.full_device_bytes},
       {"chosen", p.chosen}};
+  for (const LayerSummary& layer : p.layers) {
+    json["layers"].push_back({{"recompute", name_of_groups(layer.recomputed)},
+                              {"kept_bytes", layer.kept_bytes},
+                              {"recompute_seconds", layer.recompute_s}});
+  }
   json["faster"] = Json::array();
   for (const Gain& gain : gains) {
     Json change = to_json(gain.change);

@@ -13,7 +13,7 @@
 
 namespace ebb {
 
-/// A line for each of: model, machine, step, memory, time, traffic, plan.
+/// A line for each of: model, machine, step, memory, time, traffic, layers, plan.
 std::vector<std::string> plan_lines(const PlanContext& context, const PlannedStep& step);
 /// plan_lines(), what would make the plan faster, the table of candidates and the memory of each
 /// class of bytes.
@@ -42,6 +42,8 @@ std::string misfit_json(const Misfit& misfit);
 
 /// The machine's rates in one line; with both ends where the optimistic rates differ.
 std::string machine_line(const Machine& machine, const std::optional<Machine>& optimistic = {});
+/// What the layers keep for the backward of a micro-batch, and what they recompute, in one line.
+std::string layers_text(const Preparation& prepared);
 /// One line for each candidate of the planner. A star marks the chosen one.
 std::string candidate_table(const Preparation& prepared);
 

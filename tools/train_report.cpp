@@ -235,6 +235,7 @@ std::vector<std::string> header_lines(const TrainOptions& options, const TrainSe
                                   format_bytes(p.plan.stored_bytes), left_to_next_step(p.plan))));
   lines.push_back(
       named("machine", machine_line(setup.rates.machine) + "; " + setup.rates.source()));
+  if (!p.layers.empty()) lines.push_back(named("layers", layers_text(p)));
   lines.push_back(named("plan", fmt::format("{} (*): {}", chosen_text(p), why_chosen(p))));
   return lines;
 }

@@ -66,8 +66,8 @@ ModelSource model_source(const TrainOptions& options);
 BatchShape batch_shape(const TrainOptions& options, const ModelSource& source);
 DeviceOptions device_options(const TrainOptions& options);
 /// The host budget without --host-memory: the memory that is available on this machine. For a GPU 2
-/// GiB of it are left free, because pinned memory cannot be reclaimed when other programs need more.
-/// A plan counts what CUDA, its libraries and page tables take (device/driver_memory.h).
+/// GiB of it are left free, because pinned memory cannot be reclaimed when other programs need
+/// more. A plan counts what CUDA, its libraries and page tables take (device/driver_memory.h).
 size_t default_host_memory(DeviceKind device);
 /// The budgets from the flags and the memory of this machine.
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device);

@@ -13,6 +13,8 @@ namespace {
 
 double time_of(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
+}  // namespace
+
 /// A GPU overlaps the arithmetic and the memory traffic of a kernel, so the longer time counts. The
 /// cores of a host hardly do: the times add.
 double seconds_of(const Cost& cost, const Machine& machine) {
@@ -32,6 +34,8 @@ double seconds_of(const Cost& cost, const Machine& machine) {
   return (on_cores ? arithmetic_s + memory_s : std::max(arithmetic_s, memory_s)) +
          cost.num_kernels * machine.kernel_s;
 }
+
+namespace {
 
 /// What rounding reads and writes: every sum of the chunk's parameters, and the gradient.
 double round_bytes(const Layout& layout, ChunkIndex chunk) {

@@ -87,6 +87,9 @@ struct Bound {
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
                   const Machine& machine, bool clipped);
 
+/// The time of a call, at full speed.
+double seconds_of(const Cost& cost, const Machine& machine);
+
 struct Simulation {
   double seconds = 0;
   StreamTimes stream_busy = {};  ///< the sums of the times of its operations at full speed

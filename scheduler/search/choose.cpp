@@ -46,6 +46,7 @@ class Choice {
       : model_(model),
         requested_(options),
         budgets_(budgets),
+        machine_(machine),
         evaluator_(budgets, machine),
         layers_(observe_layers(model, options, budgets)),
         schedules_(schedules_to_try(model, options, budgets)),
@@ -240,6 +241,8 @@ class Choice {
     Preparation prepared = *best.context;
     prepared.schedule = best.asked;
     complete(prepared, std::move(best.plan));
+    prepared.layers =
+        summarize_layers(prepared.schedule.recompute, prepared.layer_lists, layers_, machine_);
     // In reverse, so that the best candidate of a row is stored last.
     for (auto c = planned_.crbegin(); c != planned_.crend(); ++c) {
       tried_[c->schedule_index].candidates[c->row] = c->candidate;
@@ -291,6 +294,7 @@ class Choice {
   const Model& model_;
   const TrainerOptions& requested_;
   const Budgets& budgets_;
+  const Machine& machine_;
   const Evaluator evaluator_;
   const std::vector<ObservedLayer> layers_;
   const std::vector<Schedule> schedules_;

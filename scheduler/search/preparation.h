@@ -18,6 +18,7 @@
 #include "chunk/ledger.h"
 #include "scheduler/plan/plan.h"
 #include "scheduler/plan/simulate.h"
+#include "scheduler/search/layer_summary.h"
 #include "scheduler/search/options.h"
 
 namespace ebb {
@@ -45,6 +46,7 @@ struct Preparation {
   std::vector<Candidate> candidates;        ///< one per combination of values; simple ones first
   size_t chosen = 0;                        ///< index of the chosen candidate
   std::vector<LayerRecompute> layer_lists;  ///< what the tape recomputes of each layer
+  std::vector<LayerSummary> layers;         ///< what each layer keeps, and what that costs
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
   std::shared_ptr<const ChunkTrace> chunk_trace;  ///< of `trace`, during the search; then null

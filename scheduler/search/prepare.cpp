@@ -173,8 +173,12 @@ std::vector<ObservedLayer> observe_layers(const Model& model, const TrainerOptio
   LayerObserver observer;
   TapeOptions tape = tape_options(options, {}, {}, true);
   tape.observer = &observer;
-  dry_run(model, options, tape, 1, 1, counted_device(budgets));
-  return observer.layers();
+  const Trace trace = dry_run(model, options, tape, 1, 1, counted_device(budgets)).trace;
+  std::vector<ObservedLayer> layers = observer.layers();
+  for (ObservedLayer& layer : layers) {
+    for (ObservedCall& call : layer.calls) call.cost = trace.calls[call.place].cost;
+  }
+  return layers;
 }
 
 // With the square root, about as many activations are kept between groups as exist inside one

@@ -219,6 +219,47 @@ TEST(Recompute, ListsOfRandomLayersAreComplete) {
   EXPECT_GT(num_repeated, 1000);
 }
 
+/// What exists when the backward begins, in the trace.
+size_t live_bytes(const Trace& trace) {
+  const auto backward = std::ranges::find(trace.calls, Phase::Backward, &Call::phase);
+  const CallIndex first(static_cast<uint32_t>(backward - trace.calls.begin()));
+  size_t bytes = 0;
+  for (const ActivationSpan& span : trace.activations) {
+    if (span.first_call < first && span.last_call >= first) bytes += span.bytes;
+  }
+  return bytes;
+}
+
+TEST(Recompute, LayersKeepWhatTheTraceKeeps) {
+  const Gpt2 model(
+      {.vocabulary = 50, .max_positions = 64, .channels = 128, .num_layers = 5, .num_heads = 2}, 2,
+      64, DType::BF16);
+  const auto prepared = [&](const Recompute& recompute) {
+    return prepare(model, {.chunk_bytes = 1 << 20, .schedule = {.recompute = recompute}},
+                   {.device = {.num_threads = 1}}, {.flops_per_s = 1e12});
+  };
+  const auto kept = [](const Preparation& p) {
+    size_t bytes = 0;
+    for (const LayerSummary& layer : p.layers) bytes += layer.kept_bytes;
+    return bytes;
+  };
+  const Preparation all = prepared(kRecomputeNone);
+  ASSERT_EQ(all.layers.size(), 5u);
+  EXPECT_EQ(all.layers[1].recompute_s, 0);
+  for (const Recompute& recompute :
+       {Recompute{.groups = {kNormsLevel}}, Recompute{.groups = {kMlpLevel, kAttentionLevel}},
+        kRecomputeEach, recompute_together(2)}) {
+    const Preparation some = prepared(recompute);
+    EXPECT_EQ(kept(all) - kept(some), live_bytes(all.trace) - live_bytes(some.trace))
+        << name_of(recompute, 5);
+    EXPECT_LT(kept(some), kept(all));
+    double recompute_s = 0, flops = 0;
+    for (const LayerSummary& layer : some.layers) recompute_s += layer.recompute_s;
+    flops = some.flops - all.flops;
+    EXPECT_NEAR(recompute_s * 1e12, flops, 1e-6 * flops) << name_of(recompute, 5);
+  }
+}
+
 TEST(Recompute, NamesOfSets) {
   EXPECT_EQ(name_of_groups(kKeepAll), "none");
   EXPECT_EQ(name_of_groups(kMlpLevel), "mlp");

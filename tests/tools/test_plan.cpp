@@ -303,7 +303,7 @@ TEST_F(PlanCommand, MoreMemoryIsNotSlower) {
   EXPECT_LT(predicted_s("9GiB"), predicted_s("6GiB"));
 }
 
-TEST_F(PlanCommand, SaysHowManyLayersAreRecomputed) {
+TEST_F(PlanCommand, SaysWhatTheLayersRecompute) {
   const Arguments settings = {"--preset",
                               "gpt2-xl",
                               "--machine",
@@ -317,12 +317,24 @@ TEST_F(PlanCommand, SaysHowManyLayersAreRecomputed) {
                               "--activations",
                               "offload"};
   const Json planned = plan_json(settings);
-  const Json& chosen = planned["candidates"][planned["chosen"].get<size_t>()];
-  ASSERT_GT(chosen["recomputed_of"], 0);
-  const int recomputed = chosen["recomputed_layers"];
-  EXPECT_GT(recomputed, 0);
-  EXPECT_LT(recomputed, 48);
-  EXPECT_SAYS(plan(settings).out, fmt::format("layer of {}, spread", recomputed));
+  std::map<std::string, int> num_layers;
+  std::map<std::string, Json> layer;  // by what it recomputes
+  for (const Json& l : planned["layers"]) {
+    ++num_layers[l["recompute"]];
+    layer[l["recompute"]] = l;
+  }
+  ASSERT_EQ(planned["layers"].size(), 48u);
+  ASSERT_GT(num_layers.size(), 1u);
+  const std::string text = plan(settings).out;
+  for (const auto& [name, count] : num_layers) {
+    EXPECT_SAYS(text, fmt::format("{} in {}", name, count));
+    EXPECT_SAYS(text, fmt::format("{} x {} (recompute {})", count,
+                                  format_bytes(layer[name]["kept_bytes"]), name));
+  }
+  // Who recomputes more keeps less.
+  const Json &less = layer.begin()->second, &more = layer.rbegin()->second;
+  EXPECT_EQ(less["kept_bytes"] > more["kept_bytes"],
+            less["recompute_seconds"] < more["recompute_seconds"]);
 }
 
 /// With the smallest device budget, the plan needs more host memory than the 128 GB of this

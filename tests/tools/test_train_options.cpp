@@ -250,7 +250,8 @@ TEST(TrainOptions, BadValuesAreNamed) {
   EXPECT_SAYS(error_of({"--dropout", "-0.1"}), "--dropout '-0.1'");
   EXPECT_SAYS(error_of({"--dtype", "fp8"}), "one of fp32, bf16, fp16");
   EXPECT_SAYS(error_of({"--gradient-dtype", "fp16"}), "--gradient-dtype fp16 needs --dtype fp16");
-  EXPECT_SAYS(error_of({"--recompute", "some"}), "one of none, layer, block, sqrt, auto");
+  EXPECT_SAYS(error_of({"--recompute", "some"}),
+              "one of none, norms, mlp, attention, layer, block, sqrt, auto");
   EXPECT_SAYS(error_of({"--recompute", "0"}), "a whole number from 1");
   EXPECT_SAYS(error_of({"--update", "never"}), "one of auto, overlap, speculate, wait");
   EXPECT_SAYS(error_of({"--lr", "nan"}), "--lr 'nan'");
