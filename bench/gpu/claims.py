@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """GPTs of 8 to 19 B parameters, each as one command: what is planned beside what is measured, and the aim.
 
-    python3 bench/gpu/claims.py EBB [8B 10B 14B 17B 19B] [--plan MACHINE] [--steps 4] [--text PATH] [--host-memory SIZE]
+    python3 bench/gpu/claims.py EBB [8B 10B 14B 17B 19B] [--plan] [--steps 4] [--text PATH] [--host-memory SIZE]
 
 EBB is the program. A model is a config.json written to a temporary folder; weights come from the seed. --plan plans alone, for
-a machine file (h200): no GPU is needed. Where a plan does not fit, its refusal is the result. Models of more than one
-budget must train to the same bits; the last column is their speed as a share of the first budget's. `toy` is a test of
-this script on the host.
+an H200, and prints what no schedule exceeds beside it (planned_claims.py): no GPU is needed. Where a plan does not fit, its
+refusal is the result. Models of more than one budget must train to the same bits; the last column is their speed as a share of
+the first budget's. `toy` is a test of this script on the host.
 
 A row is printed as soon as it is measured. If a training fails or is cut off, its row is made of the steps that it finished,
 the reason and the end of its output follow, and the next budget or model runs.
@@ -24,6 +24,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+import planned_claims
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LENGTH = 2048
@@ -51,14 +53,13 @@ def flags_of(folder, name, length, budget, options):
     flags = ["--model", str(folder), "--init", "random", "--seq-length", str(length), "--clip", str(clip),
              "--micro-batch-size", str(batch), "--gradient-accumulation", str(micro_batches)]
     flags += ["--device", "host", "--chunk-size", "128KiB"] if name == "toy" else []
-    flags += ["--device", "cuda"] if name != "toy" and not options.plan else []
+    flags += ["--device", "cuda"] if name != "toy" else []
     flags += ["--device-memory", budget] if budget else []
     return flags + (["--host-memory", options.host_memory] if options.host_memory else [])
 
 
 def plan(options, flags):
-    machine = ["--machine", options.plan] if options.plan else []
-    found = subprocess.run([options.ebb, "plan", *flags, *machine, "--json"], capture_output=True, text=True)
+    found = subprocess.run([options.ebb, "plan", *flags, "--json"], capture_output=True, text=True)
     try:
         return json.loads(found.stdout)
     except json.JSONDecodeError:
@@ -105,13 +106,9 @@ def measured_of(log):
 
 
 def row(name, budget, planned, measured, first):
-    text = f"{name:<5}{budget or 'all':>8}{planned['predicted_seconds']:>12.3f}{planned['tflops']:>10.1f}"
-    if measured:
-        text += (f"{measured['step_seconds']:>12.3f}{measured['tflops']:>10.1f}{measured['tokens_per_second']:>10.0f}"
-                 f"{100 * measured['bound_share']:>8.1f} %{100 * first['step_seconds'] / measured['step_seconds']:>8.1f} %")
-    else:
-        text += f"{'':>40}{100 * first['predicted_seconds'] / planned['predicted_seconds']:>10.1f} %"
-    print(text, flush=True)
+    print(f"{name:<5}{budget or 'all':>8}{planned['predicted_seconds']:>12.3f}{planned['tflops']:>10.1f}"
+          f"{measured['step_seconds']:>12.3f}{measured['tflops']:>10.1f}{measured['tokens_per_second']:>10.0f}"
+          f"{100 * measured['bound_share']:>8.1f} %{100 * first['step_seconds'] / measured['step_seconds']:>8.1f} %", flush=True)
 
 
 def claim(options, name):
@@ -127,11 +124,11 @@ def claim(options, name):
             if not planned["fits"]:
                 print(f"{name:<5}{budget or 'all':>8}  {planned['why'].splitlines()[0]}", flush=True)
                 continue
-            code, measured, last_lines = (0, None, []) if options.plan else train(options, folder, flags)
-            if measured or options.plan:
-                results.append(measured or planned)
+            code, measured, last_lines = train(options, folder, flags)
+            if measured:
+                results.append(measured)
                 row(name, budget, planned, measured, results[0])
-            if not options.plan and not (code == 0 and measured and measured["state_hash"]):
+            if not (code == 0 and measured and measured["state_hash"]):
                 all_ran = False
                 why = "was cut off" if code is None else f"ended with {code}" if code else "wrote no state hash"
                 print(f"{name:<5}{budget or 'all':>8}  FAILED: the training {why}; the last lines of its step log and output:")
@@ -145,16 +142,31 @@ def claim(options, name):
     return all_ran and len(hashes) <= 1
 
 
+def show_plans(options):
+    with tempfile.TemporaryDirectory() as held:
+        def model_folder(name):
+            folder = pathlib.Path(held) / name
+            if not folder.exists():
+                folder.mkdir()
+                write_config(folder, name, LENGTH)
+            return folder, CLAIMS[name][3]
+
+        planned_claims.show(options.ebb, options.names, model_folder, pathlib.Path(held))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ebb")
     parser.add_argument("names", nargs="*", default=["8B", "10B", "14B", "17B", "19B"])
-    parser.add_argument("--plan", metavar="MACHINE")
+    parser.add_argument("--plan", action="store_true")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--text", default=str(ROOT / "tests"))
     parser.add_argument("--host-memory")
     options = parser.parse_args()
-    if not options.plan and options.names != ["toy"]:
+    if options.plan:
+        show_plans(options)
+        return 0
+    if options.names != ["toy"]:
         devices = subprocess.run([options.ebb, "devices"], check=True, capture_output=True, text=True).stdout
         if missing := re.search(r"^CUDA +none: (.*)$", devices, re.MULTILINE):
             print(f"no GPU: {missing[1]}; --plan MACHINE plans without one")

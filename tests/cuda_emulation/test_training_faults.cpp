@@ -274,7 +274,9 @@ void refuse_some(TwoSteps& run, const std::map<std::string, uint64_t>& calls) {
         EXPECT_TRUE(refusal.happened() || n > 0);
       }
       EXPECT_EQ(emulation::live(), emulation::Live());
-      if (failed) EXPECT_EQ(run.resumed(), expected);
+      if (failed) {
+        EXPECT_EQ(run.resumed(), expected);
+      }
     }
   }
 }
