@@ -2,20 +2,23 @@
 
 #include <algorithm>
 
+#include "device/driver_memory.h"
+
 namespace ebb {
 namespace {
-
-constexpr size_t kPageBytes = 4096;
 
 // The copy of a slot of this size takes much longer than the start of a copy.
 constexpr size_t kLargestSlotBytes = size_t{4} << 20;
 constexpr size_t kShareOfLimit = 8;
 
-size_t page_ends(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+size_t page_ends(size_t bytes) {
+  return (bytes + kPinnedPageBytes - 1) / kPinnedPageBytes * kPinnedPageBytes;
+}
 
 /// The largest size of a slot that is at most `bytes`, within the limits of sizes.
 size_t slot_of(size_t bytes) {
-  return std::clamp(bytes / kPageBytes * kPageBytes, kSmallestStagingSlotBytes, kLargestSlotBytes);
+  return std::clamp(bytes / kPinnedPageBytes * kPinnedPageBytes, kSmallestStagingSlotBytes,
+                    kLargestSlotBytes);
 }
 
 }  // namespace

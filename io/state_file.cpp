@@ -101,7 +101,8 @@ StateFileHeader from_json(const std::string& text) {
   const auto json = parse_json(text);
   StateFileHeader header;
   const auto type = json.at("weight_type").get<std::string>();
-  const auto* const known = std::ranges::find(kWeightTypes, type, name_of);
+  const auto* const known =
+      std::ranges::find(kWeightTypes, type, [](DType t) { return name_of(t); });
   if (known == std::end(kWeightTypes)) throw BadHeader("weights of an unknown type " + type);
   header.weight_type = *known;
   for (const auto& [name, value] : json.at("numbers").items()) header.numbers[name] = number(value);

@@ -12,7 +12,7 @@ namespace ebb {
 namespace {
 
 constexpr std::string_view kFormat = "ebb tokens";
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kRecordVersion = 1;
 constexpr std::string_view kExtension = ".json";
 constexpr size_t kMostBytes = size_t{64} << 10;
 
@@ -42,7 +42,7 @@ TokenRecord parse_token_record(const std::string& path, const std::string& text)
   const nlohmann::ordered_json json = read_ordered_json(path, text);
   const JsonFields fields(path, json, kAdvice);
   if (fields.text("format") != kFormat) fields.refuse("format", "\"ebb tokens\"");
-  if (fields.whole("version") != kVersion) fields.refuse("version", "1");
+  if (fields.whole("version") != kRecordVersion) fields.refuse("version", "1");
   return {.path = path,
           .num_tokens = fields.whole("num_tokens"),
           .vocabulary = fields.whole("vocabulary"),

@@ -7,8 +7,6 @@
 namespace ebb {
 namespace {
 
-constexpr float kDeviation = 0.02f;
-
 void check(const BertConfig& c, const MicroBatchShape& shape) {
   check_all_positive({{"the vocabulary", c.vocabulary},
                       {"the number of positions", c.max_positions},
@@ -49,7 +47,7 @@ Bert::Bert(const BertConfig& config, int64_t micro_batch_size, int64_t length, D
   const int64_t c = config_.channels;
   const auto table = [&](std::string_view name, int64_t rows) {
     return parameters_.add(fmt::format("bert.embeddings.{}_embeddings.weight", name), {rows, c},
-                           Init::normal(kDeviation));
+                           Init::normal(kInitialDeviation));
   };
   word_embedding_ = table("word", config_.vocabulary);
   position_embedding_ = table("position", config_.max_positions);
@@ -62,7 +60,7 @@ Bert::Bert(const BertConfig& config, int64_t micro_batch_size, int64_t length, D
 }
 
 WeightAndBias Bert::projection(const std::string& name, int64_t rows, int64_t columns) {
-  return declare_projection(parameters_, name, rows, columns, kDeviation);
+  return declare_projection(parameters_, name, rows, columns, kInitialDeviation);
 }
 
 WeightAndBias Bert::norm(const std::string& name) {

@@ -9,8 +9,6 @@
 namespace ebb {
 namespace {
 
-constexpr float kDeviation = 0.02f;
-
 void check(const Gpt2Config& config, const MicroBatchShape& shape) {
   check_all_positive({{"the vocabulary", config.vocabulary},
                       {"the number of positions", config.max_positions},
@@ -47,7 +45,7 @@ Gpt2::Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, D
     : config_(config), shape_{micro_batch_size, length, packed, cache_length}, dtype_(dtype) {
   check(config_, shape_);
   const int64_t c = config_.channels;
-  const Init normal = Init::normal(kDeviation);
+  const Init normal = Init::normal(kInitialDeviation);
   wte_ = parameters_.add("wte.weight", {config_.vocabulary, c}, normal);
   wpe_ = parameters_.add("wpe.weight", {config_.max_positions, c}, normal);
   for (int64_t i = 0; i < config_.num_layers; ++i) layers_.push_back(declare_layer(i));
@@ -58,16 +56,17 @@ Gpt2::Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, D
 /// projections into the residual stream.
 Gpt2::Layer Gpt2::declare_layer(int64_t index) {
   const int64_t c = config_.channels, inner = config_.inner_channels();
-  const float residual = kDeviation / std::sqrt(2.0f * static_cast<float>(config_.num_layers));
+  const float residual =
+      kInitialDeviation / std::sqrt(2.0f * static_cast<float>(config_.num_layers));
   const std::string prefix = fmt::format("h.{}.", index);
   const auto projection = [&](const char* name, int64_t rows, int64_t columns, float deviation) {
     return declare_projection(parameters_, prefix + name, rows, columns, deviation);
   };
   return {.norm1 = declare_norm(parameters_, prefix + "ln_1", c),
-          .qkv = projection("attn.c_attn", 3 * c, c, kDeviation),
+          .qkv = projection("attn.c_attn", 3 * c, c, kInitialDeviation),
           .projection = projection("attn.c_proj", c, c, residual),
           .norm2 = declare_norm(parameters_, prefix + "ln_2", c),
-          .up = projection("mlp.c_fc", inner, c, kDeviation),
+          .up = projection("mlp.c_fc", inner, c, kInitialDeviation),
           .down = projection("mlp.c_proj", c, inner, residual),
           .first_dropout = 1 + 3 * static_cast<uint32_t>(index)};  // 0: the embeddings
 }

@@ -70,11 +70,12 @@ Llama::Llama(const LlamaConfig& config, int64_t micro_batch_size, int64_t length
   check(config_, shape_);
   frequencies_ = rotary_frequencies(config.rotary, config.head_dim);
   const Shape table{config.vocabulary, config.channels};
-  embedding_ = parameters_.add("model.embed_tokens.weight", table, Init::normal(0.02f));
+  embedding_ = parameters_.add("model.embed_tokens.weight", table, Init::normal(kInitialDeviation));
   for (int64_t i = 0; i < config.num_layers; ++i) layers_.push_back(declare_layer(i));
   final_norm_ = parameters_.add("model.norm.weight", {config.channels}, Init::ones());
-  head_ =
-      config.tied_head ? embedding_ : parameters_.add("lm_head.weight", table, Init::normal(0.02f));
+  head_ = config.tied_head
+              ? embedding_
+              : parameters_.add("lm_head.weight", table, Init::normal(kInitialDeviation));
 }
 
 Llama::Layer Llama::declare_layer(int64_t index) {
@@ -83,7 +84,7 @@ Llama::Layer Llama::declare_layer(int64_t index) {
     return parameters_.add(fmt::format("model.layers.{}.{}", index, name), shape, init);
   };
   const auto matrix = [&](std::string_view name, int64_t rows, int64_t columns) {
-    return add(name, {rows, columns}, Init::normal(0.02f));
+    return add(name, {rows, columns}, Init::normal(kInitialDeviation));
   };
   const auto bias = [&](bool there, std::string_view name,
                         int64_t size) -> std::optional<ParameterId> {

@@ -20,6 +20,9 @@ struct MicroBatchShape {
   int64_t cache_length = 0;  ///< positions in the cache of keys and values; 0: no cache
 };
 
+/// The standard deviation of initial weights.
+inline constexpr float kInitialDeviation = 0.02f;
+
 /// The parameters of a projection or of a layer norm.
 struct WeightAndBias {
   ParameterId weight = 0, bias = 0;

@@ -22,12 +22,12 @@ namespace {
 // If not all weights are resident, so many blocks stay free for loads that start early.
 constexpr uint32_t kBlocksAhead = 2;
 
-struct DryRun {
+struct ForwardRun {
   Trace trace;
   std::vector<ParameterId> order;
 };
 
-DryRun dry_run(const ForwardSpec& forward, DType dtype, const DeviceProfile& device) {
+ForwardRun dry_run(const ForwardSpec& forward, DType dtype, const DeviceProfile& device) {
   SimDevice sim({.profile = device});
   const auto compute = sim.create_stream(StreamKind::Compute);
   TraceRecorder recorder(sim, forward.model->parameters(), dtype);
@@ -39,7 +39,7 @@ DryRun dry_run(const ForwardSpec& forward, DType dtype, const DeviceProfile& dev
   MicroBatches micro_batches(sim, *compute, recorder, recorder.arena(), 1);
   run_forward(micro_batches, forward, inputs, results_of(forward, dtype, base),
               {base, DType::F64, {1}});
-  DryRun run{.trace = {}, .order = recorder.first_use_order()};
+  ForwardRun run{.trace = {}, .order = recorder.first_use_order()};
   run.trace = recorder.take();
   return run;
 }
@@ -173,7 +173,7 @@ PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
   p.device.attention.reset();  // the workspace is large enough for all attention kernels
   std::vector<ChunkTrace> chunk_traces;
   for (const ForwardSpec& forward : forwards) {
-    DryRun run = dry_run(forward, options.dtype, p.device);
+    ForwardRun run = dry_run(forward, options.dtype, p.device);
     if (!p.layout) {
       p.layout = std::make_shared<const Layout>(
           make_layout(forward.model->parameters(), run.order, options));
