@@ -33,6 +33,9 @@ struct ChunkRecord {
   /// The planner keeps the weights on the device from one step to the next. In the plan of a step
   /// this is begins_on_device().
   bool is_resident = false;
+  /// The gradient sums keep their blocks from their first use to their last. The sums of a chunk
+  /// that the device updates always do.
+  bool keeps_sums = false;
   /// The blocks of the resident weights when the plan begins and when it ends; kNone if the weights
   /// have no block then. In the plan of a step a chunk has two blocks or none.
   BlockIndex first_block = kNone, last_block = kNone;
@@ -43,6 +46,7 @@ struct ChunkRecord {
   bool is_deferred() const {
     return update == UpdateTime::Deferred || update == UpdateTime::Speculative;
   }
+  bool has_kept_sums() const { return keeps_sums; }
   bool is_speculative() const { return update == UpdateTime::Speculative; }
   bool begins_on_device() const { return first_block != kNone; }
   bool ends_on_device() const { return last_block != kNone; }

@@ -122,6 +122,7 @@ Json to_json(const Candidate& c, uint32_t num_layers) {
   }
   json["resident_chunks"] = s.resident_chunks;
   json["device_updates"] = s.device_updates;
+  json["kept_sums"] = s.kept_sums;
   json["speculated_chunks"] = s.speculated_chunks;
   json["predicted_seconds"] = c.seconds;
   json["bound_seconds"] = c.bound.seconds;

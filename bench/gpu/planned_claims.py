@@ -23,6 +23,7 @@ STATE_BYTES = 2 + 2 + 4 + 4
 WEIGHT_BYTES = GRADIENT_BYTES = 2
 SUM_BYTES = 4
 UPDATE_BYTES = 2 * STATE_BYTES + GRADIENT_BYTES  # read and written
+PARTS = 200  # of the parameters, in the search for the limit
 UNDO_BYTES = 1.15  # with clipping: of the undo log of an update that is made before the norm is known
 
 
@@ -108,7 +109,8 @@ class Costs:
 
 
 def convex_steps(kept, seconds):
-    """Steps from the first level to the last, each to the level that frees the most bytes for its time."""
+    """Steps from the first level to the last, each to the level that frees the most bytes for its time. Results of layers, which all
+    levels keep, count as free to compute again: layers that run again together keep only some of them."""
     steps, at = [], 0
     while at + 1 < len(kept):
         to = min((i for i in range(at + 1, len(kept)) if kept[i] < kept[at]), default=None,
@@ -117,7 +119,7 @@ def convex_steps(kept, seconds):
             break
         steps.append((kept[at] - kept[to], seconds[to] - seconds[at]))
         at = to
-    return steps
+    return [*steps, (kept[at], 0)]
 
 
 def recompute_s(steps, bytes_to_free):
@@ -145,8 +147,8 @@ def fastest_s(costs, sequences, device_bytes, host_bytes, rates):
     """
     load, store = rates["load_bytes_per_s"], rates["store_bytes_per_s"]
     best = float("inf"), ""
-    for percent, groups, tenths, tenths_of_sums in itertools.product(range(101), range(1, sequences + 1), range(11), range(11)):
-        on_host = costs.parameters * (1 - percent / 100)
+    for part, groups, tenths, tenths_of_sums in itertools.product(range(PARTS + 1), range(1, sequences + 1), range(11), range(11)):
+        on_host = costs.parameters * (1 - part / PARTS)
         host_free = host_bytes - on_host * costs.home_bytes
         device_free = device_bytes - (costs.parameters - on_host) * (STATE_BYTES + GRADIENT_BYTES)
         if device_free < 0:
@@ -205,7 +207,7 @@ def row(planner, claim, machine):
     reached, limit = (value_of(claim, ours, whole, seconds) for seconds in (ours["predicted_seconds"], limit_s))
     said = "met" if reached >= claim.goal else f"missed; no schedule reaches it, because of {limited_by}" if limit < claim.goal else "missed"
     shown = "{:>8.1%}{:>9.1%}" if claim.device else "{:>8.0f}{:>9.0f}"
-    return text + shown.format(reached, limit) + f"  {ours['recompute_text']:<24}{said}"
+    return text + shown.format(reached, limit) + f"  {ours['recompute_text']:<26} {said}"
 
 
 def goal_text(claim):

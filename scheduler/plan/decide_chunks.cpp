@@ -31,6 +31,26 @@ void decide_device_updates(const std::vector<ChunkIndex>& order, const Layout& l
   decisions.num_spare -= static_cast<uint32_t>(num) * blocks;
 }
 
+/// The chunks whose sums stay are spread over the backward, so that the link copies the sums of the
+/// others all the time. `order`: the chunks that the host updates.
+void decide_sums(const std::vector<ChunkIndex>& order, const ChunkTrace& chunk_trace, uint32_t most,
+                 ChunkDecisions& decisions) {
+  if (most == 0) return;
+  std::vector<uint32_t> num_blocks(decisions.chunks.size());
+  for (const ChunkTraceItem& item : chunk_trace.items) {
+    if (!item.is_round()) continue;
+    for (const ChunkUse& use : chunk_trace.uses_of(item)) {
+      const Space space = chunk_trace.chunk_id(use.chunk).space;
+      num_blocks[item.rounded_chunk] += space == Space::GradientSums;
+    }
+  }
+  for (const ChunkIndex c : spread(order, most)) {
+    if (num_blocks[c] > decisions.num_spare) return;
+    decisions.chunks[c].keeps_sums = true;
+    decisions.num_spare -= num_blocks[c];
+  }
+}
+
 /// Decides which updates are deferred, if any may be. With clipping these are all updates on the
 /// host. Without, they are a share, spread over the backward so that the optimizer is always busy.
 /// `order`: the chunks that the host updates.
@@ -143,6 +163,7 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
   }
   decide_device_updates(order, layout, options, decisions);
   std::erase_if(order, [&](ChunkIndex c) { return decisions.chunks[c].is_on_device(); });
+  decide_sums(order, chunk_trace, options.schedule.kept_sums, decisions);
   decide_times(order, options, decisions.chunks);
   assign_buffers(order, options, decisions);
   if (options.update_after_norm) {

@@ -190,7 +190,7 @@ void Residency::after_use(FlatIndex c, ItemIndex item) {
     return;
   }
   if (chunk.next_item != kNone) {
-    may_leave(c);
+    if (!chunk.keeps_block) may_leave(c);
     return;
   }
   StoreIndex store = kNone;
@@ -242,7 +242,11 @@ void Residency::allocate_weights(std::span<const ChunkRecord> records) {
     allocate(weights(item.updated_chunk));
   }
   for (const ItemIndex i : rounds_) {
-    const ChunkIndex rounded = chunk_trace_.items[i].rounded_chunk;
+    const ChunkTraceItem& item = chunk_trace_.items[i];
+    const ChunkIndex rounded = item.rounded_chunk;
+    if (records[rounded].keeps_sums) {
+      for (const ChunkUse& use : chunk_trace_.uses_of(item)) chunks_[use.chunk].keeps_block = true;
+    }
     const FlatIndex c = weights(rounded);
     if (!records[rounded].is_resident || chunks_[c].stays) continue;
     allocate(c);

@@ -78,7 +78,8 @@ class FreedBlocks {
 /// use, or earlier if they are evicted. After the gradient of their chunk is rounded, and its
 /// update had time to run, they are loaded again, into blocks that nothing else needs, and stay
 /// until the end of the step. These loads are the last ones of a step. Chunks with device updates
-/// keep their blocks for the whole step, and the blocks of their gradients until the update. In a
+/// keep their blocks for the whole step, and the blocks of their gradients until the update. Kept
+/// sums keep their blocks from their first use until they are rounded. In a
 /// plan without updates, resident weights keep their blocks from the beginning to the end of the
 /// plan.
 class Residency {
@@ -126,6 +127,7 @@ class Residency {
     bool dirty = false;                   // host memory does not have its content
     bool resident = false;  // weights that leave after their last use and are loaded again
     bool stays = false;     // it keeps its block: weights to the end, gradients to their last use
+    bool keeps_block = false;  // as `stays`, but the gradient is stored after the last use
   };
 
   ItemIndex next_use(FlatIndex chunk) const;

@@ -77,6 +77,10 @@ struct ScheduleFields {
   Field<uint32_t> resident_chunks = {};
   /// How many chunks the device updates, if it has memory for so many.
   Field<uint32_t> device_updates = {};
+  /// Of how many other chunks the gradient sums stay on the device between their uses, if it has
+  /// memory for so many. The sums of the remaining chunks may be stored and loaded again for each
+  /// micro-batch.
+  Field<uint32_t> kept_sums = {};
 
   bool operator==(const ScheduleFields&) const = default;
 };

@@ -29,6 +29,7 @@ constexpr double kNear = 2;
 // them again then takes less than about a second.
 constexpr size_t kFewestRefined = 4, kFewestRefinedFinely = 2;
 constexpr size_t kOperationsRefined = 800'000, kOperationsRefinedFinely = 150'000;
+constexpr int kFewTries = 3;
 constexpr auto kAny = [](const PlannedCandidate&) { return true; };
 
 /// The most host memory that a chunk saves if the device updates it: all its planes and its
@@ -127,13 +128,15 @@ class Choice {
     }
   }
 
-  /// Plans the candidate. If host memory is too small, plans it again with the most device updates,
-  /// and then with about as few of them as are necessary.
+  /// Plans the candidate. If host memory is too small, plans it again with more device updates, as
+  /// few as are necessary. Chunks that the device updates leave less of its memory for gradient
+  /// sums, so host memory may be too small with many of them too.
   void plan_at_all(PlannedCandidate& c, Tried& tried) const {
     plan_at_home(c, tried);
     const size_t room = budgets_.host_memory.value_or(SIZE_MAX), needed = c.candidate.host_bytes;
     const uint32_t most = most_device_updates(*c.context);
     if (needed <= room || requested_.schedule.device_updates || most == 0) return;
+    if (plan_with_few_device_updates(c, tried)) return;
     const size_t spared = most * home_bytes_of_chunk(*c.context->layout);
     PlannedCandidate fallbacks{.context = c.context, .asked = c.asked, .candidate = describe(c)};
     fallbacks.asked.device_updates = most;
@@ -149,6 +152,33 @@ class Choice {
         static_cast<double>(needed - room) / static_cast<double>(needed - c.candidate.host_bytes);
     const auto enough = static_cast<uint32_t>(std::ceil(share * most));
     evaluator_.replaces(changed(c, [&](Schedule& s) { s.device_updates = enough; }), c);
+  }
+
+  /// Returns whether a plan fits with as many device updates as make room for the states that host
+  /// memory has no room for.
+  bool plan_with_few_device_updates(PlannedCandidate& c, Tried& tried) const {
+    const size_t of_chunk = home_bytes_of_chunk(*c.context->layout);
+    const size_t room = *budgets_.host_memory;
+    const uint32_t most = most_device_updates(*c.context);
+    PlannedCandidate other{.context = c.context,
+                           .asked = c.asked,
+                           .candidate = c.candidate,
+                           .schedule_index = c.schedule_index,
+                           .row = c.row};
+    uint32_t num = 0;
+    for (int i = 0; i < kFewTries; ++i) {
+      const size_t missing = other.candidate.host_bytes - room;
+      num += static_cast<uint32_t>((missing + of_chunk - 1) / of_chunk);
+      if (num >= most) return false;
+      other.asked.device_updates = num;
+      other.candidate = describe(other);
+      plan_at_home(other, tried);
+      if (other.candidate.why_not.empty()) {
+        c = std::move(other);
+        return true;
+      }
+    }
+    return false;
   }
 
   /// Plans the candidate as its schedule says. If host memory is too small for the undo

@@ -284,6 +284,7 @@ Plan plan_step(const Preparation& context, const Schedule& requested) {
 Schedule schedule_of(const Plan& plan, Schedule asked) {
   asked.device_updates = plan.count(&ChunkRecord::is_on_device);
   asked.resident_chunks = plan.count(&ChunkRecord::ends_on_device) - asked.device_updates;
+  asked.kept_sums = plan.count(&ChunkRecord::has_kept_sums);
   asked.speculated_chunks = plan.count(&ChunkRecord::is_speculative);
   return asked;
 }

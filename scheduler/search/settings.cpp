@@ -126,7 +126,8 @@ std::vector<Schedule> schedules_to_try(const Model& model, const TrainerOptions&
              .deferred_share = request.deferred_share.value_or(kDeferredShare),
              .gradient_buffers = request.gradient_buffers.value_or(kGradientBuffers),
              .resident_chunks = request.resident_chunks.value_or(0),
-             .device_updates = request.device_updates.value_or(0)});
+             .device_updates = request.device_updates.value_or(0),
+             .kept_sums = request.kept_sums.value_or(0)});
       }
     }
   }
@@ -170,6 +171,14 @@ std::vector<Setting> settings_of(const TrainerOptions& requested, const Preparat
        .most = context.num_blocks - context.smallest_blocks,
        .now = &Schedule::resident_chunks,
        .set = [](uint32_t value, Schedule& s) { s.resident_chunks = value; },
+       .takes_blocks = true},
+      {.name = "kept_sums",
+       .may_change = !request.kept_sums && requested.gradient_accumulation > 1 &&
+                     now.micro_batch_order == MicroBatchOrder::Horizontal,
+       .most = std::min(num_chunks, (context.num_blocks - context.smallest_blocks) /
+                                        context.layout->gradient_chunks_per_chunk()),
+       .now = &Schedule::kept_sums,
+       .set = [](uint32_t value, Schedule& s) { s.kept_sums = value; },
        .takes_blocks = true},
       {.name = "deferred_share",
        .may_change = !request.deferred_share && !after_norm && now.update != UpdateOrder::Wait,

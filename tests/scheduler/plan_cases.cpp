@@ -205,14 +205,15 @@ Case make_case_from_text(const char* calls, uint32_t num_parameters, uint64_t el
 }
 
 Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool defer,
-                  uint32_t resident_chunks, uint32_t device_updates) {
+                  uint32_t resident_chunks, uint32_t device_updates, uint32_t kept_sums) {
   const PlanOptions options{.num_blocks = num_blocks,
                             .update_after_norm = clipped,
                             .schedule = {.update = defer ? UpdateOrder::Overlap : UpdateOrder::Wait,
                                          .deferred_share = kDeferredShare,
                                          .gradient_buffers = 2,
                                          .resident_chunks = resident_chunks,
-                                         .device_updates = device_updates}};
+                                         .device_updates = device_updates,
+                                         .kept_sums = kept_sums}};
   return {options, make_plan(c.trace, c.layout, options)};
 }
 

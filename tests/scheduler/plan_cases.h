@@ -52,7 +52,8 @@ struct Planned {
 /// Plans a case with two gradient buffers. `clipped` is PlanOptions::update_after_norm. `defer`:
 /// the updates are overlapped. The other arguments are settings of the schedule.
 Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool defer = false,
-                  uint32_t resident_chunks = 0, uint32_t device_updates = 0);
+                  uint32_t resident_chunks = 0, uint32_t device_updates = 0,
+                  uint32_t kept_sums = 0);
 /// A plan with few blocks; the seed chooses their number, clipping, and whether updates overlap.
 Plan plan_of_any_case(const Case& c, uint64_t seed);
 /// The smallest number of blocks with which the case has a plan.

@@ -44,12 +44,13 @@ uint32_t full_blocks(const Case& c) { return full_num_blocks(c.trace, c.layout, 
 
 struct Way {
   bool clipped, defer, resident;
-  uint32_t device_updates = 0;
+  uint32_t device_updates = 0, kept_sums = 0;
 };
-constexpr Way kWays[] = {{false, false, false},   {false, true, false},    {false, false, true},
-                         {false, true, true},     {true, false, false},    {true, true, true},
-                         {false, false, true, 2}, {false, true, false, 1}, {true, true, false, 2},
-                         {true, false, false, 1}};
+constexpr Way kWays[] = {
+    {false, false, false},   {false, true, false},       {false, false, true},
+    {false, true, true},     {true, false, false},       {true, true, true},
+    {false, false, true, 2}, {false, true, false, 1},    {true, true, false, 2},
+    {true, false, false, 1}, {false, false, true, 0, 2}, {true, true, false, 1, 100}};
 
 TEST(Plan, EveryBudgetGivesAValidPlan) {
   for (uint64_t seed = 0; seed < 120; ++seed) {
@@ -59,8 +60,9 @@ TEST(Plan, EveryBudgetGivesAValidPlan) {
     const uint32_t stride = std::max(1u, (resident - smallest) / 6);
     for (uint32_t blocks = smallest; blocks <= resident + 1; blocks += stride) {
       for (const Way& way : kWays) {
-        const Planned planned = test::plan_case(c, blocks, way.clipped, way.defer,
-                                                way.resident ? blocks : 0, way.device_updates);
+        const Planned planned =
+            test::plan_case(c, blocks, way.clipped, way.defer, way.resident ? blocks : 0,
+                            way.device_updates, way.kept_sums);
         ASSERT_EQ(problems(c, planned), "")
             << "seed " << seed << ", " << blocks << " blocks, clipped " << way.clipped << '\n'
             << to_string(planned.plan, c.trace);
@@ -68,6 +70,34 @@ TEST(Plan, EveryBudgetGivesAValidPlan) {
       }
     }
   }
+}
+
+TEST(Plan, KeptSumsAreNotStored) {
+  int num_fewer = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const Case c =
+        test::make_case({.num_layers = 4, .num_micro_batches = 3, .tied = seed % 2 == 1}, seed);
+    const uint32_t smallest = test::smallest_blocks(c);
+    const uint32_t blocks = smallest + (full_blocks(c) - smallest) / 2;
+    const Plan all = test::plan_case(c, blocks, false).plan;
+    for (const uint32_t kept_sums : {1u, 2u, 100u}) {
+      const Plan plan = test::plan_case(c, blocks, false, false, 0, 0, kept_sums).plan;
+      const uint32_t num_kept = plan.count(&ChunkRecord::has_kept_sums);
+      EXPECT_LE(num_kept, kept_sums);
+      if (kept_sums < 100) EXPECT_GT(num_kept, 0u);
+      const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
+      for (const ChunkTraceItem& item : chunk_trace.items) {
+        if (!item.is_round() || !plan.chunks[item.rounded_chunk].keeps_sums) continue;
+        for (const ChunkUse& use : chunk_trace.uses_of(item)) {
+          const ChunkId id = chunk_trace.chunk_id(use.chunk);
+          EXPECT_FALSE(id.space == Space::GradientSums &&
+                       std::ranges::count(plan.stored_sums, id.index) > 0);
+        }
+      }
+      num_fewer += plan.stored_sums.size() < all.stored_sums.size();
+    }
+  }
+  EXPECT_GT(num_fewer, 20);
 }
 
 TEST(Plan, AnEvaluationHasNoGradients) {

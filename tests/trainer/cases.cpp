@@ -68,7 +68,8 @@ TrainerOptions TrainingCase::options() const {
                        .update = update,
                        .deferred_share = kDeferredShare,
                        .resident_chunks = between == Between::Weights ? UINT32_MAX : 0,
-                       .device_updates = between == Between::State ? UINT32_MAX : 0},
+                       .device_updates = between == Between::State ? UINT32_MAX : 0,
+                       .kept_sums = memory == Memory::Between ? 2u : 0u},
           .speculates_late = speculates_late,
           .max_grad_norm = clip ? max_norm.value_or(kBitingNorm) : 0,
           .dropout = dropout};
