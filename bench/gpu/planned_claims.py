@@ -23,6 +23,7 @@ STATE_BYTES = 2 + 2 + 4 + 4
 WEIGHT_BYTES = GRADIENT_BYTES = 2
 SUM_BYTES = 4
 UPDATE_BYTES = 2 * STATE_BYTES + GRADIENT_BYTES  # read and written
+FORWARD_SHARE = 0.35  # of the compute time, at most: a third of the products, less of attention
 PARTS = 200  # of the parameters, in the search for the limit
 UNDO_BYTES = 1.15  # with clipping: of the undo log of an update that is made before the norm is known
 
@@ -143,7 +144,8 @@ def fastest_s(costs, sequences, device_bytes, host_bytes, rates):
     - a share of the remaining device memory contains weights that are still there when a backward begins; when a forward begins
       after a backward, all of it may contain weights;
     - between the groups, the fp32 sums of gradients are in device memory, or in host memory and are copied for each group;
-    - activations of a group that have no place are offloaded as far as the host and the links allow, or recomputed.
+    - activations of a group that have no place are offloaded as far as the host and the links allow, or recomputed. When the first
+      backward begins, those of the first group have been stored; those of the last group are loaded after the last forward.
     """
     load, store = rates["load_bytes_per_s"], rates["store_bytes_per_s"]
     best = float("inf"), ""
@@ -173,14 +175,20 @@ def fastest_s(costs, sequences, device_bytes, host_bytes, rates):
         def copies_s(offloaded):
             return max(load_s + groups * offloaded / load, store_s + groups * offloaded / store)
 
+        def total_s(offloaded):
+            compute, group_s = compute_s(offloaded), costs.compute_s / groups
+            first_forward = max(0, offloaded / store - FORWARD_SHARE * group_s)  # the compute stream waits for
+            last_backward = max(0, offloaded / load - compute / groups)
+            return max((compute + first_forward + last_backward, "compute" if first_forward == 0 else "compute and stores"),
+                       (copies_s(offloaded), "copies"), (update_s, "updates"))
+
         low, high = 0.0, min(homeless, host_free)
         if max(compute_s(high), copies_s(low), update_s) >= best[0]:
             continue
-        for _ in range(30):  # more offloading: less to compute, more to copy
-            middle = (low + high) / 2
-            low, high = (middle, high) if compute_s(middle) > copies_s(middle) else (low, middle)
-        for offloaded in (low, high):
-            best = min(best, max((compute_s(offloaded), "compute"), (copies_s(offloaded), "copies"), (update_s, "updates")))
+        for _ in range(30):  # the time is convex: more offloading means less to compute, but more to copy
+            third = (high - low) / 3
+            low, high = (low, high - third) if total_s(low + third) < total_s(high - third) else (low + third, high)
+        best = min(best, total_s(low))
     return best
 
 
