@@ -44,15 +44,14 @@ __global__ void shuffle_in_part(int* out) {
   if (threadIdx.x % 32 > 3) out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, 1, 1);
 }
 
-/// One lane adds the shifts to its addresses.
+/// One thread copies. The shifts are added to its addresses.
 __global__ void copy_four(float* to, const float* from, int to_shift, int from_shift) {
   struct alignas(16) Four {
     float of[4];
   };
-  const bool shifts = threadIdx.x == 3;
-  store_wide(as_wide<Four>(to + (shifts ? to_shift : 0)),
-             *as_wide<const Four>(from + (shifts ? from_shift : 0)));
-  __syncthreads();
+  if (threadIdx.x == 3) {
+    store_wide(as_wide<Four>(to + to_shift), *as_wide<const Four>(from + from_shift));
+  }
 }
 
 __global__ void load_rows(uint32_t* out, const uint16_t* rows, bool transposed) {
@@ -60,6 +59,7 @@ __global__ void load_rows(uint32_t* out, const uint16_t* rows, bool transposed) 
   // Of matrix m, row r begins at 8 (8 m + r).
   const uint16_t* const mine = rows + 8 * emulation::lane();
   transposed ? load_matrices<true>(of, mine) : load_matrices<false>(of, mine);
+  if (threadIdx.x >= 32) return;
   for (int m = 0; m < 4; ++m) out[32 * m + emulation::lane()] = of[m];
 }
 

@@ -30,8 +30,9 @@ target_compile_definitions(test_kernels_emulated PRIVATE EMBED_CUDA)
 if(EBB_SANITIZE MATCHES thread)
   # The types are instances of the same kernels, with the same threads and barriers, so bf16 stands for all. Every kernel runs once
   # for this check, and not again to compare its bits. The loops of the emulated attention library are not Ebb's.
+  # ThreadSanitizer does not see how an exception of one emulated thread is destroyed by another one.
   set_property(TEST test_kernels_emulated APPEND PROPERTY ENVIRONMENT
-    "GTEST_FILTER=-*fp16*:*/fp32*:*GpuBits.AreTheSameAgain*:*AttentionLibraryTest*")
+    "GTEST_FILTER=-*fp16*:*/fp32*:*GpuBits.AreTheSameAgain*:*AttentionLibraryTest*:EmulatedFaults.*ThatIsNotAlignedIsAnError")
 elseif(EBB_SANITIZE)
   set_property(TEST test_kernels_emulated APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-*GpuBits.AreTheSameAgain*")
 endif()
