@@ -51,7 +51,7 @@ struct Recompute {
   ValueGroups of_layer(size_t layer) const {
     return groups.empty() ? kKeepAll : groups[layer % groups.size()];
   }
-  bool operator==(const Recompute&) const = default;
+  auto operator<=>(const Recompute&) const = default;
 };
 
 /// What the tape does with a layer.

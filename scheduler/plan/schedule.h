@@ -82,7 +82,7 @@ struct ScheduleFields {
   /// micro-batch.
   Field<uint32_t> kept_sums = {};
 
-  bool operator==(const ScheduleFields&) const = default;
+  auto operator<=>(const ScheduleFields&) const = default;
 };
 using Schedule = ScheduleFields<std::type_identity_t, Recompute>;
 using ScheduleRequest = ScheduleFields<std::optional, RecomputeRequest>;

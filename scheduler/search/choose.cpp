@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -24,13 +25,32 @@ namespace {
 // Candidates that take longer than kNear times the shortest time are not refined. The factor is 2,
 // because speculative updates alone can reduce the time of a step to 0.6.
 constexpr double kNear = 2;
-// At least so many of the fastest candidates are refined, or refined finely and planned with fewer
-// recomputed layers. More are if their plans together have at most so many operations: planning
-// them again then takes less than about a second.
-constexpr size_t kFewestRefined = 4, kFewestRefinedFinely = 2;
-constexpr size_t kOperationsRefined = 800'000, kOperationsRefinedFinely = 150'000;
+
+/// How many of the fastest candidates with different plans are improved: at least `fewest`. More
+/// are, up to `most`, if their plans together have at most `operations` operations: planning them
+/// again then takes less than about a second.
+struct Count {
+  size_t fewest, most, operations;
+};
+constexpr Count kRefined{.fewest = 4, .most = 24, .operations = 800'000};
+constexpr Count kRefinedFinely{.fewest = 2, .most = 12, .operations = 150'000};  // and other traces
+
 constexpr int kFewTries = 3;
+// The contexts of so many dry runs are kept for candidates that come to the same schedule.
+constexpr size_t kMostContexts = 32;
 constexpr auto kAny = [](const PlannedCandidate&) { return true; };
+
+/// True if a dry run does not tell the schedules apart (prepare_context()).
+bool have_same_dry_run(const Schedule& a, const Schedule& b) {
+  return a.micro_batch_order == b.micro_batch_order && a.recompute == b.recompute &&
+         a.activations == b.activations;
+}
+
+bool have_same_plan(const PlannedCandidate& a, const PlannedCandidate& b) {
+  return a.candidate.seconds == b.candidate.seconds &&
+         a.candidate.moved_bytes == b.candidate.moved_bytes &&
+         a.plan.ops.size() == b.plan.ops.size() && have_same_dry_run(a.asked, b.asked);
+}
 
 /// The most host memory that a chunk saves if the device updates it: all its planes and its
 /// gradient buffer.
@@ -66,13 +86,12 @@ class Choice {
         requested_, evaluator_, [this](const Schedule& schedule) { return run_dry(schedule); },
         least_s_);
     add_speculative(team, refinement);
-    improve(team, fastest(kFewestRefined, kOperationsRefined, kAny),
-            [&](PlannedCandidate& c) { refinement.refine(c); });
+    improve(team, fastest(kRefined, kAny), [&](PlannedCandidate& c) { refinement.refine(c); });
     improve(team,
-            fastest(kFewestRefinedFinely, kOperationsRefinedFinely,
+            fastest(kRefinedFinely,
                     [&](const PlannedCandidate& c) { return refinement.may_change_trace(c); }),
             [&](PlannedCandidate& c) { refinement.change_trace(c); });
-    improve(team, fastest(kFewestRefinedFinely, kOperationsRefinedFinely, kAny),
+    improve(team, fastest(kRefinedFinely, kAny),
             [&](PlannedCandidate& c) { refinement.refine_finely(c); });
     return take(planned_[0]);
   }
@@ -131,7 +150,7 @@ class Choice {
   /// Plans the candidate. If host memory is too small, plans it again with more device updates, as
   /// few as are necessary. Chunks that the device updates leave less of its memory for gradient
   /// sums, so host memory may be too small with many of them too.
-  void plan_at_all(PlannedCandidate& c, Tried& tried) const {
+  void plan_at_all(PlannedCandidate& c, Tried& tried) {
     plan_at_home(c, tried);
     const size_t room = budgets_.host_memory.value_or(SIZE_MAX), needed = c.candidate.host_bytes;
     const uint32_t most = most_device_updates(*c.context);
@@ -215,16 +234,15 @@ class Choice {
     std::ranges::sort(planned_, comes_first);
   }
 
-  /// The fastest candidates for which `is_meant` is true: at least `fewest`, and more while their
-  /// plans have at most `most_operations` together.
+  /// The fastest candidates with different plans for which `is_meant` is true.
   template <class IsMeant>
-  std::vector<PlannedCandidate*> fastest(size_t fewest, size_t most_operations,
-                                         const IsMeant& is_meant) {
+  std::vector<PlannedCandidate*> fastest(const Count& count, const IsMeant& is_meant) {
     const size_t num_operations = std::max<size_t>(planned_[0].plan.ops.size(), 1);
-    const size_t count = std::max(fewest, most_operations / num_operations);
+    const size_t most = std::clamp(count.operations / num_operations, count.fewest, count.most);
     std::vector<PlannedCandidate*> found;
     for (PlannedCandidate& c : planned_) {
-      if (found.size() < count && is_meant(c)) found.push_back(&c);
+      const bool is_new = found.empty() || !have_same_plan(*found.back(), c);
+      if (found.size() < most && is_new && is_meant(c)) found.push_back(&c);
     }
     return found;
   }
@@ -236,11 +254,18 @@ class Choice {
     std::ranges::sort(planned_, comes_first);
   }
 
+  /// Returns the context of the schedule: that of an earlier dry run, or else that of a new one.
   /// Dry runs run one after the other, because a model need not be thread-safe.
   std::shared_ptr<const Preparation> run_dry(const Schedule& schedule) {
     std::lock_guard lock(model_mutex_);
-    return std::make_shared<const Preparation>(
-        prepare_context(model_, requested_, schedule, budgets_, layers_));
+    for (const auto& context : contexts_) {
+      if (have_same_dry_run(context->schedule, schedule)) return context;
+    }
+    contexts_.push_front(std::make_shared<const Preparation>(
+        prepare_context(model_, requested_, schedule, budgets_, layers_)));
+    auto context = contexts_.front();
+    if (contexts_.size() > kMostContexts) contexts_.pop_back();
+    return context;
   }
 
   /// The row of a candidate without a plan.
@@ -325,10 +350,11 @@ class Choice {
   const TrainerOptions& requested_;
   const Budgets& budgets_;
   const Machine& machine_;
-  const Evaluator evaluator_;
+  Evaluator evaluator_;
   const std::vector<ObservedLayer> layers_;
   const std::vector<Schedule> schedules_;
-  std::vector<Tried> tried_;  // by index in schedules_
+  std::vector<Tried> tried_;                                 // by index in schedules_
+  std::deque<std::shared_ptr<const Preparation>> contexts_;  // of the latest dry runs, newest first
   std::mutex model_mutex_, planned_mutex_;
   std::vector<PlannedCandidate> planned_;  // at most kNear times slower than the fastest
   double least_s_ = std::numeric_limits<double>::infinity();

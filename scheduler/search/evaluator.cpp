@@ -62,9 +62,18 @@ void Evaluator::bound(PlannedCandidate& c) const {
                                   updates_after_norm(context.options));
 }
 
-bool Evaluator::plans(PlannedCandidate& c) const {
+bool Evaluator::plans(PlannedCandidate& c) {
   c.plan = plan_step(*c.context, c.asked);
-  return evaluate(c).empty();
+  const bool fits = evaluate(c).empty();
+  std::lock_guard lock(results_mutex_);
+  results_.emplace(c.asked, c.candidate);
+  return fits;
+}
+
+const Candidate* Evaluator::remembered(const Schedule& asked) const {
+  std::lock_guard lock(results_mutex_);
+  const auto found = results_.find(asked);
+  return found == results_.end() ? nullptr : &found->second;
 }
 
 void Evaluator::take(PlannedCandidate other, PlannedCandidate& c) const {
@@ -72,12 +81,10 @@ void Evaluator::take(PlannedCandidate other, PlannedCandidate& c) const {
   bound(c);
 }
 
-bool Evaluator::replaces(PlannedCandidate other, PlannedCandidate& c) const {
-  if (std::ranges::find(other.no_better, other.asked) != other.no_better.end()) return false;
-  if (!plans(other) || !is_better(other.candidate, c.candidate)) {
-    c.no_better.push_back(other.asked);
-    return false;
-  }
+bool Evaluator::replaces(PlannedCandidate other, PlannedCandidate& c) {
+  const Candidate* const known = remembered(other.asked);
+  if (known && !(known->why_not.empty() && is_better(*known, c.candidate))) return false;
+  if (!plans(other) || !is_better(other.candidate, c.candidate)) return false;
   take(std::move(other), c);
   return true;
 }

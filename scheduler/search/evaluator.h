@@ -3,7 +3,9 @@
 // Private to choose() and its refinement. Times are seconds, sizes are bytes.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -29,21 +31,16 @@ struct PlannedCandidate {
   /// `schedule_index`: the index of the schedule in the result of schedules_to_try(). `row`: the
   /// index of the candidate among those of this schedule.
   size_t schedule_index = 0, row = 0;
-  /// Schedules that were tried before and were not better than that of this candidate.
-  std::vector<Schedule> no_better = {};
 };
 
-/// A copy of the candidate without a plan. change(schedule) changes the schedule of the copy. The
-/// schedule of the original is among the copy's `no_better`.
+/// A copy of the candidate without a plan. change(schedule) changes the schedule of the copy.
 template <class Change>
 PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
   PlannedCandidate other{.context = c.context,
                          .asked = c.asked,
                          .candidate = c.candidate,
                          .schedule_index = c.schedule_index,
-                         .row = c.row,
-                         .no_better = c.no_better};
-  other.no_better.push_back(c.asked);
+                         .row = c.row};
   change(other.asked);
   return other;
 }
@@ -52,7 +49,8 @@ PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
 /// smaller `schedule_index` and then the smaller `row` comes first.
 bool comes_first(const PlannedCandidate& a, const PlannedCandidate& b);
 
-/// Evaluates candidates by budgets and the rates of a machine. Thread-safe.
+/// Evaluates candidates by budgets and the rates of a machine, and remembers the results of the
+/// schedules that it has planned. Thread-safe.
 class Evaluator {
  public:
   /// Both arguments must outlive this object.
@@ -69,17 +67,21 @@ class Evaluator {
   void bound(PlannedCandidate& c) const;
   /// Makes c.plan for the schedule c.asked and evaluates it. Returns whether it fits the budgets.
   /// REQUIRES: c.context->num_blocks >= c.context->smallest_blocks.
-  bool plans(PlannedCandidate& c) const;
+  bool plans(PlannedCandidate& c);
+  /// The result of plans() for a candidate with this schedule: c.candidate. Returns nullptr if no
+  /// such candidate was planned. The result stays valid as long as this object.
+  const Candidate* remembered(const Schedule& asked) const;
   /// Replaces `c` by `other` and computes the bound. REQUIRES: plans(other) was true.
   void take(PlannedCandidate other, PlannedCandidate& c) const;
-  /// Plans `other`, and replaces `c` by it if it fits and is better. Returns whether it did so. If
-  /// not, adds the schedule of `other` to c.no_better. A schedule that is in other.no_better is not
-  /// planned again, and the result is false.
-  bool replaces(PlannedCandidate other, PlannedCandidate& c) const;
+  /// Plans `other`, and replaces `c` by it if it fits and is better. Returns whether it did so. A
+  /// schedule is not planned again if it is known that it does not fit or is not better.
+  bool replaces(PlannedCandidate other, PlannedCandidate& c);
 
  private:
   const Budgets& budgets_;
   const Machine& machine_;
+  mutable std::mutex results_mutex_;
+  std::map<Schedule, Candidate> results_;  // by PlannedCandidate::asked
 };
 
 }  // namespace ebb

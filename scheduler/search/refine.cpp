@@ -21,7 +21,7 @@ PlannedCandidate with(const PlannedCandidate& c, const Setting& setting, uint32_
 
 }  // namespace
 
-Refinement::Refinement(const TrainerOptions& requested, const Evaluator& evaluator, RunDry run_dry,
+Refinement::Refinement(const TrainerOptions& requested, Evaluator& evaluator, RunDry run_dry,
                        double least_s)
     : requested_(requested),
       evaluator_(evaluator),
@@ -144,6 +144,8 @@ void Refinement::take_fewest(PlannedCandidate& c, const Setting& setting) const 
 
 bool Refinement::takes(PlannedCandidate& c, const Setting& setting, uint32_t value) const {
   PlannedCandidate other = with(c, setting, value);
+  const Candidate* const known = evaluator_.remembered(other.asked);
+  if (known && (!known->why_not.empty() || is_better(c.candidate, *known))) return false;
   if (!evaluator_.plans(other) || is_better(c.candidate, other.candidate)) return false;
   evaluator_.take(std::move(other), c);
   return true;

@@ -28,8 +28,7 @@ class Refinement {
 
   /// `requested`: the options of the user, which must outlive this object, as `evaluator` must.
   /// `least_s`: the shortest predicted time of a step, in seconds, of all candidates so far.
-  Refinement(const TrainerOptions& requested, const Evaluator& evaluator, RunDry run_dry,
-             double least_s);
+  Refinement(const TrainerOptions& requested, Evaluator& evaluator, RunDry run_dry, double least_s);
 
   /// The candidate `c` with speculative updates of all chunks. Returns nullopt if that candidate is
   /// not better than `c`, if `c` may not speculate, or if the plan of `c` is not short. Candidates
@@ -78,7 +77,7 @@ class Refinement {
   void make_room(PlannedCandidate& c) const;
 
   const TrainerOptions& requested_;
-  const Evaluator& evaluator_;
+  Evaluator& evaluator_;
   const RunDry run_dry_;
   const double least_s_;
 };
