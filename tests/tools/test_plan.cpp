@@ -194,6 +194,7 @@ TEST_F(PlanCommand, TrainSuggestsOnlyChangesThatWork) {
   const Arguments run_it = Arguments{"train", "--data", data, "--eval-data", data, "--dry-run"};
   for (const Arguments& tight : {Arguments{"--device-memory", "1MiB"},
                                  Arguments{"--device-memory", "1MiB", "--recompute", "none"},
+                                 Arguments{"--host-memory", "5MiB"},
                                  Arguments{"--host-memory", "5MiB", "--device-memory", "4MiB"}}) {
     const Outcome refused = run(run_it + kToy + tight);
     ASSERT_EQ(refused.exit_code, 3) << refused.out << refused.err;
