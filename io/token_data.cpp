@@ -92,8 +92,11 @@ TokenData::TokenData(const std::vector<std::string>& paths, TokenType type) {
     fs::is_directory(path, error) ? add_folder(path, type) : add_file(path, type, false);
   }
   if (files_.empty()) {
-    throw ConfigError("data is empty: there is no token in " + joined(paths) +
-                      left_out_text(notes_));
+    const bool is_an_empty_file = paths.size() == 1 && notes_.size() == 1 &&
+                                  notes_.front().note == FileNote::Empty &&
+                                  notes_.front().path == paths.front();
+    if (is_an_empty_file) throw ConfigError("data '" + paths.front() + "' is empty: give text");
+    throw ConfigError("there is no token in data " + joined(paths) + left_out_text(notes_));
   }
   first_tokens_.push_back(0);
   for (const TokenFile& file : files_) {

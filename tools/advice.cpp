@@ -78,16 +78,25 @@ std::optional<size_t> least_device_bytes(TrainOptions options, const PlanContext
   return step->prepared.smallest_device_bytes;
 }
 
-/// More memory, as little more as works. Where the device's memory is host memory: less of it.
+/// More memory, as little more as works. Where the device's memory is host memory: more host
+/// memory, or else less device memory.
 Alternatives other_budgets(const TrainOptions& requested, const PlanContext& context,
                            const MemoryNeed& need) {
   const auto least = need.least_device_bytes;
   if (!least) return {};
   const std::string device_text = fmt::format("--device-memory {}", flag_size(*least));
   TrainOptions options = requested;
+  const auto host_text = [](size_t bytes) { return "--host-memory " + flag_size(bytes); };
   if (context.total_memory_bytes && !requested.device_memory) {
+    Alternatives all;
+    if (need.least_host_bytes) {
+      options.host_memory = need.least_host_bytes;
+      all.push_back({host_text(*need.least_host_bytes), "", {.options = options}});
+    }
+    options = requested;
     options.device_memory = *least;
-    return {{device_text, "", {.options = options}}};
+    all.push_back({device_text, "", {.options = options}});
+    return all;
   }
   const bool device_fits =
       *least <= requested.device_memory.value_or(context.machine.device_memory_bytes);
@@ -101,7 +110,7 @@ Alternatives other_budgets(const TrainOptions& requested, const PlanContext& con
   if (!host_fits) options.host_memory = *host;
   std::vector<std::string> texts;
   if (!device_fits) texts.push_back(device_text);
-  if (!host_fits) texts.push_back(fmt::format("--host-memory {}", flag_size(*host)));
+  if (!host_fits) texts.push_back(host_text(*host));
   if (texts.empty()) return {};  // each fits alone, but not both together
   return {{fmt::format("{}", fmt::join(texts, " ")), "", {.options = options}}};
 }
@@ -201,9 +210,7 @@ std::optional<size_t> least_host_bytes(TrainOptions options, const PlanContext& 
 MemoryNeed need_of(const TrainOptions& options, const PlanContext& context,
                    const PlanError& error) {
   MemoryNeed need;
-  // The host that is the device needs its memory for both.
-  const auto* const too_small = dynamic_cast<const HomeTooSmall*>(&error);
-  if (too_small != nullptr && !context.total_memory_bytes) {
+  if (const auto* const too_small = dynamic_cast<const HomeTooSmall*>(&error)) {
     need.least_host_bytes = too_small->least_bytes();
   }
   need.with_unlimited_host = step_with_unlimited_host(options, context);

@@ -91,6 +91,7 @@ SaveFolder::SaveFolder(std::string path, const std::string& resumed, uint64_t st
     throw ConfigError(
         fmt::format("--save '{}': it is no folder: give the name of a folder", path_));
   }
+  is_new_ = !is_entry(path_);
   create_folders(path_);
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0) throw IoError("cannot open folder of checkpoints", path_, errno);
@@ -108,7 +109,10 @@ SaveFolder::SaveFolder(std::string path, const std::string& resumed, uint64_t st
   }
 }
 
-SaveFolder::~SaveFolder() { ::close(descriptor_); }
+SaveFolder::~SaveFolder() {
+  if (is_new_) ::rmdir(path_.c_str());
+  ::close(descriptor_);
+}
 
 /// The lock ends with the process. On a file system without locks, the folder is not locked.
 void SaveFolder::lock() const {

@@ -40,6 +40,8 @@ class SaveFolder {
   /// `resumed`, from which this run resumes at `step` (empty: the run does not resume), or if a
   /// name of a later checkpoint is taken.
   SaveFolder(std::string path, const std::string& resumed, uint64_t step);
+  /// Removes a folder that the constructor made, if it is empty: the run failed before its first
+  /// save.
   ~SaveFolder();
   SaveFolder(const SaveFolder&) = delete;
   SaveFolder& operator=(const SaveFolder&) = delete;
@@ -56,6 +58,7 @@ class SaveFolder {
   void check_names(uint64_t step) const;
 
   std::string path_;
+  bool is_new_ = false;
   int descriptor_ = -1;
 };
 

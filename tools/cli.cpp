@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "device/errors.h"
+#include "io/plain_text.h"
 #include "tools/command_flags.h"
 #include "tools/config_file.h"
 #include "tools/flag_values.h"
@@ -104,11 +105,20 @@ void check_value(const CLI::App& app, const CLI::Option& option, const std::stri
   }
 }
 
-/// Reports unknown and repeated flags by name. CLI11's own messages do not name them.
+/// Reports unknown and repeated flags by name, and the first value without a flag. CLI11's own
+/// messages do not name the flags.
 void check_flags(const CLI::App& app, const std::vector<std::string>& arguments) {
   std::set<const CLI::Option*> given;
+  int num_values = 0;  // that may follow
   for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
-    if (!arguments[i].starts_with("--")) continue;
+    if (arguments[i].starts_with('-') && !arguments[i].starts_with("--")) continue;
+    if (!arguments[i].starts_with("--")) {
+      if (--num_values >= 0) continue;
+      throw ConfigError(
+          fmt::format("'{}': no flag is before this value: each value follows its flag (`{} "
+                      "--help`), and a text with spaces needs quotes",
+                      shortened(arguments[i]), app.get_name()));
+    }
     const size_t end = arguments[i].find('=');
     const std::string flag = arguments[i].substr(0, end);
     const CLI::Option* const option = app.get_option_no_throw(flag);
@@ -121,7 +131,10 @@ void check_flags(const CLI::App& app, const std::vector<std::string>& arguments)
       throw ConfigError(flag + " is given twice");
     }
     check_value(app, *option, flag, std::span(arguments).subspan(i));
-    if (end == flag.npos) i += static_cast<size_t>(option->get_items_expected_min());  // its values
+    num_values = end == flag.npos ? option->get_items_expected_max() : 0;
+    if (end != flag.npos) continue;
+    i += static_cast<size_t>(option->get_items_expected_min());
+    num_values -= option->get_items_expected_min();
   }
 }
 

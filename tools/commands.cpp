@@ -16,6 +16,7 @@
 #include "system/pages.h"
 #include "tools/cli.h"
 #include "tools/flags_json.h"
+#include "tools/nearest_name.h"
 #include "tools/option_flags.h"
 #include "tools/printable.h"
 
@@ -115,6 +116,10 @@ std::string owners_text(const std::string& flag) {
 
 int dispatch(std::vector<std::string> arguments) {
   if (arguments.empty()) return report_usage("a command is missing");
+  if (arguments.front() == "help") {  // `ebb help train` is `ebb train --help`
+    std::ranges::rotate(arguments, arguments.begin() + 1);
+    arguments.back() = "--help";
+  }
   const std::string name = arguments.front();
   if (name == "--version") return fmt::print("ebb {}\n", EBB_VERSION), 0;
   if (name == "--help" || name == "-h") return fmt::print("{}", usage()), 0;
@@ -130,7 +135,12 @@ int dispatch(std::vector<std::string> arguments) {
       throw ConfigError(error.what() + owners_text(error.name));
     }
   }
-  return report_usage(fmt::format("unknown command '{}'", name));
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.emplace_back(command.name);
+  const std::string nearest = nearest_name(name, names);
+  return report_usage(
+      fmt::format("unknown command '{}'{}", name,
+                  nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
 }
 
 int run_and_report(std::vector<std::string> arguments, int& stdout_error) {

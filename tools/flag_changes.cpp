@@ -33,6 +33,29 @@ Alternatives without_clipping(RunFlags flags) {
   return {{"--clip 0", "gradients are not clipped", flags}};
 }
 
+/// Fewer sequences in a micro-batch, with the same number of micro-batches.
+Alternatives smaller_steps(RunFlags flags) {
+  Alternatives all;
+  while (flags.options.micro_batch_size > 1) {
+    flags.options.micro_batch_size /= 2;
+    all.push_back({fmt::format("--micro-batch-size {}", flags.options.micro_batch_size),
+                   "fewer tokens a step", flags});
+  }
+  return all;
+}
+
+/// Gradients and activations wait in host memory at the same time, so one change may be too little.
+Alternatives without_clipping_then_smaller_steps(RunFlags flags) {
+  Alternatives all = without_clipping(flags);
+  if (all.empty()) return all;
+  for (FlagChange& change : smaller_steps(all.front().flags)) {
+    all.push_back({fmt::format("{} {}", all.front().text, change.text),
+                   fmt::format("{}, {}", all.front().price, change.price),
+                   std::move(change.flags)});
+  }
+  return all;
+}
+
 /// fp32 takes twice the device memory. fp16 takes as much as bf16 on the device, but its fp32
 /// masters take 2 bytes per parameter more in host memory.
 Alternatives as_bf16(RunFlags flags) {
@@ -76,13 +99,10 @@ Alternatives smaller_micro_batches(RunFlags flags) {
   return all;
 }
 
+/// The results of an inference do not depend on its micro-batches.
 Alternatives fewer_sequences(RunFlags flags) {
-  Alternatives all;
-  while (flags.options.micro_batch_size > 1) {
-    flags.options.micro_batch_size /= 2;
-    all.push_back(
-        {fmt::format("--micro-batch-size {}", flags.options.micro_batch_size), "", flags});
-  }
+  Alternatives all = smaller_steps(std::move(flags));
+  for (FlagChange& change : all) change.price = "";
   return all;
 }
 
@@ -107,27 +127,37 @@ Alternatives shorter_sequences(RunFlags flags) {
   return all;
 }
 
-Alternatives smaller_chunks(RunFlags flags) {
-  constexpr size_t kSmallest = size_t{2} << 20;
-  Alternatives all;
+FlagChange chunks_as(const RunFlags& flags) {
+  const size_t bytes = flags.options.chunk_size;
+  const bool is_whole_mib = bytes % (size_t{1} << 20) == 0;
+  return {"--chunk-size " + (is_whole_mib ? flag_size(bytes) : fmt::format("{}KiB", bytes >> 10)),
+          "", flags};
+}
+
+/// A chunk has a whole number of pieces.
+bool halve_chunks(RunFlags& flags) {
   size_t& bytes = flags.options.chunk_size;
-  while (bytes % 2 == 0 && bytes / 2 >= kSmallest) {
-    bytes /= 2;
-    all.push_back({fmt::format("--chunk-size {}", flag_size(bytes)), "", flags});
+  bytes /= 2;
+  return bytes > 0 && bytes % (kPieceElements * size_of(flags.options.dtype)) == 0;
+}
+
+Alternatives smaller_chunks(RunFlags flags) {
+  constexpr size_t kSmallest = size_t{512} << 10;
+  Alternatives all;
+  while (halve_chunks(flags) && flags.options.chunk_size >= kSmallest) {
+    all.push_back(chunks_as(flags));
   }
   return all;
 }
 
 Alternatives half_the_chunk(RunFlags flags) {
-  size_t& bytes = flags.options.chunk_size;
-  bytes /= 2;
-  if (bytes == 0 || bytes % (kPieceElements * size_of(flags.options.dtype)) != 0) return {};
-  return {{fmt::format("--chunk-size {}KiB", bytes >> 10), "", flags}};
+  if (!halve_chunks(flags)) return {};
+  return {chunks_as(flags)};
 }
 
 Alternatives twice_the_chunk(RunFlags flags) {
   flags.options.chunk_size *= 2;
-  return {{fmt::format("--chunk-size {}KiB", flags.options.chunk_size >> 10), "", flags}};
+  return {chunks_as(flags)};
 }
 
 Alternatives larger_micro_batches(RunFlags flags) {
@@ -155,11 +185,14 @@ constexpr Kind kKinds[] = {
     {left_to_the_planner,      {true,  true,  false,     true,   true}},
     {half_the_chunk,           {false, false, false,     true,   false}},
     {twice_the_chunk,          {false, false, false,     true,   false}},
-    {without_clipping,         {true,  true,  false,     false,  true}},
+    {without_clipping,         {false, true,  false,     false,  true}},
+    {without_clipping_then_smaller_steps,
+                               {true,  false, false,     false,  false}},
     {larger_micro_batches,     {false, false, false,     true,   true}},
     {as_bf16,                  {true,  true,  true,      false,  false}},
     {fp32_as_bf16,             {false, false, false,     true,   true}},
     {own_attention,            {false, true,  false,     false,  false}, /*gpu_only=*/true},
+    {smaller_steps,            {true,  false, false,     false,  false}},
     {smaller_micro_batches,    {false, true,  false,     false,  false}},
     {fewer_sequences,          {false, false, true,      false,  false}},
     {fewer_tokens,             {false, false, true,      false,  false}},

@@ -10,8 +10,12 @@
 namespace ebb {
 namespace {
 
-std::string describe(const RealRange& range) {
+/// `is_below`: the refused value is 0 or negative.
+std::string describe(const RealRange& range, bool is_below) {
   const bool names_zero = range.zero_allowed && range.least > 0;
+  if (is_below && range.most == RealRange().most) {
+    return range.zero_allowed ? "0, or a number above 0" : "a number above 0";
+  }
   return fmt::format("{}a number from {} to {}", names_zero ? "0, or " : "", range.least,
                      range.most);
 }
@@ -40,13 +44,19 @@ void throw_bad_choice(std::string_view flag, std::string_view text, std::string_
 uint64_t whole_value(std::string_view flag, std::string_view text, uint64_t least, uint64_t most) {
   uint64_t value = 0;
   if (parse_whole_text(text, value) && value >= least && value <= most) return value;
-  throw_bad_value(flag, text, fmt::format("a whole number from {} to {}", least, most));
+  const bool is_too_large = !text.empty() && text.find_first_not_of("0123456789") == text.npos &&
+                            (!parse_whole_text(text, value) || value > most);
+  if (is_too_large || most < INT64_MAX) {
+    throw_bad_value(flag, text, fmt::format("a whole number from {} to {}", least, most));
+  }
+  throw_bad_value(flag, text, fmt::format("a whole number, at least {}", least));
 }
 
 double real_value(std::string_view flag, std::string_view text, const RealRange& range) {
   double value = 0;
-  if (parse_whole_text(text, value) && contains(range, value)) return value;
-  throw_bad_value(flag, text, describe(range));
+  const bool is_number = parse_whole_text(text, value);
+  if (is_number && contains(range, value)) return value;
+  throw_bad_value(flag, text, describe(range, is_number && value <= 0));
 }
 
 std::string path_value(std::string_view flag, std::string_view text, const char* home) {
@@ -75,8 +85,10 @@ size_t size_value(std::string_view flag, std::string_view text) {
         fmt::format("{}; this is {} bytes: did you mean {}?", kSizeSyntax, *bytes, meant));
   }
   if (bytes && *bytes > 0) return *bytes;
+  const bool is_number = !text.empty() && text.front() >= '0' && text.front() <= '9';
   throw_bad_value(flag, text,
-                  fmt::format("{}, above 0 and below {}TiB", kSizeSyntax, kSizeLimitTiB));
+                  bytes || !is_number ? fmt::format("{}, above 0", kSizeSyntax)
+                                      : fmt::format("{}, below {}TiB", kSizeSyntax, kSizeLimitTiB));
 }
 
 LinkRates link_value(std::string_view flag, std::string_view text) {

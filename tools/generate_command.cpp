@@ -207,6 +207,12 @@ int continue_prompt(const GenerateOptions& options, const std::vector<int32_t>& 
   generator.run(prompt, 0, output);
   output.finish();
   generator.say_times(prompt.size(), output.count());
+  if (output.count() == 0 && signals.pending() == 0) {
+    say(fmt::format("the model ended the text at once{}\n",
+                    options.chat || text == nullptr
+                        ? ""
+                        : "; a model that was trained on conversations needs --chat"));
+  }
   return exit_code_of(signals, options, output.count());
 }
 
@@ -227,6 +233,7 @@ int converse(const GenerateOptions& options, MessageReader& reader, TokenText& t
              const Signals& signals) {
   const GenerationShape shape = conversation_shape(options);
   Generator generator(options, shape, &text, signals);
+  say("type a message; Ctrl-D at the begin of a line ends the conversation\n");
   std::vector<ChatMessage> messages;
   uint64_t num_chosen = 0;
   while (const auto message = reader.next()) {

@@ -39,7 +39,10 @@ std::string cpu_name() {
 std::string best_instruction_set() {
   // Only compiled targets count, because a newer Highway may know more.
   const auto supported = static_cast<uint64_t>(hwy::SupportedTargets() & HWY_TARGETS);
-  return hwy::TargetName(static_cast<int64_t>(supported & (~supported + 1)));  // best = lowest bit
+  const std::string best =
+      hwy::TargetName(static_cast<int64_t>(supported & (~supported + 1)));  // the lowest bit
+  // Highway's names of AVX-512 are AVX3, AVX3_DL, AVX3_ZEN4 and AVX3_SPR.
+  return best.starts_with("AVX3") ? "AVX-512" + best.substr(4) : best;
 }
 
 std::vector<NumaNode> numa_nodes(hwloc_topology_t topology) {

@@ -20,7 +20,7 @@ struct NumaNode {
 
 struct MachineInfo {
   std::string cpu;
-  std::string instruction_set;  ///< the best that the kernels can choose: "AVX3", "AVX2", ...
+  std::string instruction_set;  ///< the best that the kernels can choose: "AVX-512", "AVX2", ...
   int num_cores = 0;            ///< physical cores
   int num_threads = 0;          ///< hardware threads
   int num_usable_threads = 0;   ///< hardware threads that this process may use

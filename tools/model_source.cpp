@@ -47,7 +47,12 @@ std::string find_model_folder(const std::string& name) {
     // The folder of a model in the cache has no config.json itself, nor has a folder of
     // checkpoints.
     if (const auto snapshot = find_snapshot(name, name)) return *snapshot;
-    return find_checkpoint(name).value_or(name);
+    if (const auto checkpoint = find_checkpoint(name)) return *checkpoint;
+    if (fs::is_empty(name, error)) {
+      throw ConfigError(fmt::format(
+          "--model '{}': the folder is empty: give a folder with a model or a checkpoint", name));
+    }
+    return name;
   }
   refuse_broken_link(name);
   if (fs::exists(name, error)) {
@@ -123,6 +128,16 @@ std::string tokenizer_folder(const std::string& name) {
   if (has_tokenizer(folder)) return folder;
   throw ConfigError(
       fmt::format("--tokenizer '{}': the folder has no tokenizer: {}", name, kAllowed));
+}
+
+void check_tokenizer(const ModelSource& source, const std::string& tokenizer, int64_t vocabulary,
+                     bool is_given) {
+  if (source.folder.empty() || vocabulary <= source.vocabulary()) return;
+  throw ConfigError(fmt::format(
+      "{} '{}': the tokenizer has {} tokens, but the vocabulary of the model '{}' has {}: {}",
+      is_given ? "--tokenizer" : "--model", tokenizer, vocabulary, source.name, source.vocabulary(),
+      is_given ? "leave out --tokenizer, or give the tokenizer of this model"
+               : "give --tokenizer DIR, the tokenizer of this model"));
 }
 
 std::string tokenizer_advice(bool may_train) {

@@ -42,6 +42,11 @@ std::string find_model_folder(const std::string& name);
 /// The folder with the tokenizer that --tokenizer names, by itself or by a hub id.
 std::string tokenizer_folder(const std::string& name);
 
+/// Throws ConfigError if the tokenizer has tokens that the model of a folder does not have.
+/// `is_given`: --tokenizer names the tokenizer.
+void check_tokenizer(const ModelSource& source, const std::string& tokenizer, int64_t vocabulary,
+                     bool is_given);
+
 /// The two ways to a tokenizer, for messages: "give --tokenizer DIR ... or --tokenizer train:8192
 /// ...".
 std::string tokenizer_advice(bool may_train);

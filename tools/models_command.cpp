@@ -62,8 +62,10 @@ int models_command(std::vector<std::string> arguments) {
       "training   weights, low halves, moments and gradients: in host memory, as far as they are "
       "not on the device\n"
       "least GPU  the smallest --device-memory that works with --micro-batch-size {} and the "
-      "default --seq-length; `ebb plan` says how fast a machine is\n",
-      name_of(options.dtype), options.micro_batch_size);
+      "default --seq-length and --chunk-size {}; smaller chunks need less; `ebb plan` says how "
+      "fast "
+      "a machine is\n",
+      name_of(options.dtype), options.micro_batch_size, flag_size(options.chunk_size));
   return 0;
 }
 

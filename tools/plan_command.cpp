@@ -44,10 +44,14 @@ void print_misfit(const PlanRequest& request, const PlanContext& context, const 
   auto changes = std::async(std::launch::async, changes_that_fit, std::cref(request.options),
                             std::cref(context), std::cref(need));
   const auto memory = memory_that_fits(request.options, context, need);
-  Misfit misfit{.why = with_flags(error.what()),
-                .assumed_host_bytes = {},
-                .memory = memory,
-                .changes = changes.get()};
+  const ModelSource source = model_source(request.options);
+  Misfit misfit{
+      .request = request_lines(context.machine, source.name, num_parameters(source.config),
+                               request.options.dtype, batch_shape(request.options, source)),
+      .why = with_flags(error.what()),
+      .assumed_host_bytes = {},
+      .memory = memory,
+      .changes = changes.get()};
   if (assumes_host_memory(request.options, context)) {
     misfit.assumed_host_bytes = context.machine.host_memory_bytes;
   }
@@ -56,6 +60,8 @@ void print_misfit(const PlanRequest& request, const PlanContext& context, const 
     misfit.with_unlimited_host = speed_of(*need.with_unlimited_host, context.machine);
   }
   fmt::print("{}", request.json ? misfit_json(misfit) : format_misfit(misfit));
+  if (request.html.empty()) return;
+  say(fmt::format("'{}' is not written, because the plan does not fit\n", request.html));
 }
 
 /// Prints the plan and what would make it faster, or why it does not fit and what to do.

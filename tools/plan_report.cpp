@@ -177,8 +177,14 @@ std::string candidate_table(const Preparation& p) {
   std::string text = fmt::format(
       "  {:<11} {:<22} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
       "recompute", "activations", "update", "predicted", "bound s", "by", "moves", "device");
+  // Different requests may have the same result.
+  std::vector<std::string> shown = {candidate_line(p.candidates[p.chosen], false, p.num_layers)};
   for (size_t i = 0; i < p.candidates.size(); ++i) {
-    text += candidate_line(p.candidates[i], i == p.chosen, p.num_layers);
+    const std::string line = candidate_line(p.candidates[i], false, p.num_layers);
+    if (i == p.chosen) text += candidate_line(p.candidates[i], true, p.num_layers);
+    if (i == p.chosen || std::ranges::find(shown, line) != shown.end()) continue;
+    shown.push_back(line);
+    text += line;
   }
   return text;
 }
@@ -210,19 +216,24 @@ std::string layers_text(const Preparation& p) {
                             100 * recompute_s * p.options.gradient_accumulation / compute_s);
 }
 
+std::vector<std::string> request_lines(const PlannedMachine& machine, const std::string& model,
+                                       uint64_t num_parameters, DType type,
+                                       const BatchShape& shape) {
+  return {fmt::format("model   {}: {} parameters, {}", model, format_count(num_parameters),
+                      name_of(type)),
+          fmt::format("machine {} ({}): {}", machine.name, machine.device,
+                      machine_line(machine.rates, machine.optimistic)),
+          fmt::format("step    {} micro-batches x {} sequences x {} tokens = {} tokens",
+                      shape.num_batches, shape.batch_size, shape.length, shape.num_tokens())};
+}
+
 std::vector<std::string> plan_lines(const PlanContext& context, const PlannedStep& step) {
   const Preparation& p = step.prepared;
-  const BatchShape& s = step.shape;
-  std::vector<std::string> lines;
+  std::vector<std::string> lines = request_lines(
+      context.machine, step.model_name, step.num_parameters, p.layout->weight_type(), step.shape);
   const auto line = [&lines](std::string_view name, const std::string& value) {
     lines.push_back(fmt::format("{:<8}{}", name, value));
   };
-  line("model", fmt::format("{}: {} parameters, {}", step.model_name,
-                            format_count(step.num_parameters), name_of(p.layout->weight_type())));
-  line("machine", fmt::format("{} ({}): {}", context.machine.name, context.machine.device,
-                              machine_line(context.machine.rates, context.machine.optimistic)));
-  line("step", fmt::format("{} micro-batches x {} sequences x {} tokens = {} tokens", s.num_batches,
-                           s.batch_size, s.length, s.num_tokens()));
   line("fits", fits_text(step));
   line("device",
        fmt::format("the smallest budget that works{} is {}; beyond {} more memory is used only for "
@@ -318,7 +329,7 @@ std::string format_misfit(const Misfit& misfit) {
   constexpr std::string_view kSaidBefore = "the plan does not fit: ";
   std::string_view why = misfit.why;
   if (why.starts_with(kSaidBefore)) why.remove_prefix(kSaidBefore.size());
-  std::string text = fmt::format("fits    no: {}\n", why);
+  std::string text = fmt::format("{}\nfits    no: {}\n", fmt::join(misfit.request, "\n"), why);
   if (misfit.assumed_host_bytes) {
     text += fmt::format("assumed {} of RAM: give --host-memory\n",
                         format_gigabytes(*misfit.assumed_host_bytes));

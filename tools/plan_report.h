@@ -30,6 +30,7 @@ Speed speed_of(const PlannedStep& step, const PlannedMachine& machine);
 
 /// Why a plan does not fit, and what to do.
 struct Misfit {
+  std::vector<std::string> request;  ///< the first lines of a plan
   std::string why;
   std::optional<size_t> assumed_host_bytes = {};  ///< of the machine, without --host-memory
   /// Of this machine with enough host memory; nullopt if its device is too small.
@@ -37,6 +38,10 @@ struct Misfit {
   std::vector<MemoryAnswer> memory;
   std::vector<PlannedChange> changes;  ///< after which it fits
 };
+/// The model, the machine and the step that are planned.
+std::vector<std::string> request_lines(const PlannedMachine& machine, const std::string& model,
+                                       uint64_t num_parameters, DType type,
+                                       const BatchShape& shape);
 std::string format_misfit(const Misfit& misfit);
 std::string misfit_json(const Misfit& misfit);
 

@@ -5,11 +5,13 @@
 #include <filesystem>
 
 #include "device/errors.h"
+#include "model_zoo/hugging_face_config.h"
 #include "model_zoo/model_files.h"
 #include "tools/chrome_trace.h"
 #include "tools/cli.h"
 #include "tools/flag_values.h"
 #include "tools/run_id.h"
+#include "tools/size_parse.h"
 
 namespace ebb {
 namespace {
@@ -60,6 +62,18 @@ void check_name(const std::string& checkpoint, uint64_t step) {
   if (!is_checkpoint_name(name) || name == right) return;
   throw ConfigError(
       fmt::format("--resume '{}': it contains step {}: rename it to {}", checkpoint, step, right));
+}
+
+/// Refuses a model of another size before anything is read.
+void check_model(const Resumed& resumed, const TrainOptions& options) {
+  const ModelSource source = model_source(options);
+  const uint64_t given = num_parameters(source.config);
+  const uint64_t saved = num_parameters(read_model_config(resumed.checkpoint));
+  if (given == saved) return;
+  throw ConfigError(fmt::format(
+      "--resume '{}' continues a model of {} parameters, and {} '{}' has {}: leave out {}",
+      resumed.checkpoint, format_count(saved), options.model.empty() ? "--preset" : "--model",
+      source.name, format_count(given), options.model.empty() ? "--preset" : "--model"));
 }
 
 LoggedRun logged_run_of(const Resumed& resumed) {
@@ -134,6 +148,8 @@ std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options) {
   resumed.taken = give_flags(line, config);
   if (find(resumed.taken, "model") != nullptr) options.model = *checkpoint;
   take_tokenizer(resumed, options);
+  const bool is_given = line.was_given("model") || line.was_given("preset");
+  if (is_given && options.tokenizer.empty()) check_model(resumed, options);
   return resumed;
 }
 
@@ -154,6 +170,10 @@ void check_end(const std::optional<Resumed>& resumed, const TrainSetup& setup) {
       "--resume '{}': it is at step {} already, but the run ends after step {}: give --steps "
       "above {}, or resume an earlier checkpoint",
       resumed->checkpoint, step, setup.num_steps(), step));
+}
+
+bool is_finished(const std::optional<Resumed>& resumed, const TrainSetup& setup) {
+  return resumed && resumed->run.position.step == setup.num_steps();
 }
 
 std::string written_by(const TrainSetup& setup) {
@@ -182,9 +202,14 @@ std::vector<std::string> resume_notices(const TrainOptions& options,
                         options.save)};
   }
   const SavedRun& run = resumed->run;
-  std::vector<std::string> notices = {fmt::format("resume: from '{}', step {} of {}",
-                                                  resumed->checkpoint, run.position.step,
-                                                  setup.num_steps())};
+  std::vector<std::string> notices;
+  notices.push_back(
+      is_finished(resumed, setup)
+          ? fmt::format("resume: the run of '{}' has finished (step {} of {}): give a larger "
+                        "--steps to train more",
+                        resumed->checkpoint, run.position.step, setup.num_steps())
+          : fmt::format("resume: from '{}', step {} of {}", resumed->checkpoint, run.position.step,
+                        setup.num_steps()));
   for (const FlagValue& file : resumed->left) {
     notices.push_back(fmt::format(
         "resume: the {0} '{1}' is not continued, because {2}; give --{0} FILE for a new one",

@@ -90,7 +90,8 @@ void refuse_json(const DataFlags& flags, const TokenData& tokens, const ModelSou
 void check_num_samples(const DataFlags& flags, const TokenData& tokens, const BatchShape& shape,
                        uint64_t least) {
   const auto length = static_cast<uint64_t>(shape.length);
-  if (tokens.num_samples(length) >= least) return;
+  const uint64_t num_samples = tokens.num_samples(length);
+  if (num_samples >= least) return;
   if (least == 1) {
     throw ConfigError(fmt::format(
         "{}data has {} tokens, but one sample needs {} (--seq-length {}, and one more): give more "
@@ -99,8 +100,9 @@ void check_num_samples(const DataFlags& flags, const TokenData& tokens, const Ba
   }
   throw ConfigError(fmt::format(
       "{}data has {} tokens, but one micro-batch needs {} (--micro-batch-size {} x --seq-length "
-      "{}, and one more): give more data or make one of them smaller",
-      flags.prefix, tokens.num_tokens(), least * length + 1, shape.batch_size, length));
+      "{}, and one more). They fill {} sequences of {}: give more data, {}a smaller --seq-length",
+      flags.prefix, tokens.num_tokens(), least * length + 1, shape.batch_size, length, num_samples,
+      length, num_samples > 0 ? fmt::format("--micro-batch-size {} or ", num_samples) : "or "));
 }
 
 /// The file that tokenize.py writes beside the record: PREFIX.documents.
@@ -322,8 +324,9 @@ std::vector<std::string> evaluation_notices(const TrainOptions& options, const T
 
 std::string samples_text(const TokenData& data, int64_t length) {
   const auto size = static_cast<size_t>(length);
-  std::string text = fmt::format("{} tokens ({}) in {} files; {} samples", data.num_tokens(),
-                                 name_of(data.type()), data.num_files(), data.num_samples(size));
+  std::string text = fmt::format("{} tokens ({}) in {} {}; {} samples", data.num_tokens(),
+                                 name_of(data.type()), data.num_files(),
+                                 data.num_files() == 1 ? "file" : "files", data.num_samples(size));
   const size_t unused = data.num_unused(size);
   if (unused > 0) text += fmt::format(", the last {} tokens fill no sample", unused);
   return text;

@@ -151,7 +151,9 @@ bool tokenize_text(TrainOptions& options, const std::function<bool()>& stop) {
     if (has_flag || !options.chat_template.empty()) {
       options.text.tokenizer = found.at("folder").get<std::string>();
     }
-    if (has_flag) options.text.vocabulary = found.at("vocabulary").get<int64_t>();
+    const auto vocabulary = found.at("vocabulary").get<int64_t>();
+    check_tokenizer(source, has_flag ? options.tokenizer : tokenizer, vocabulary, has_flag);
+    if (has_flag) options.text.vocabulary = vocabulary;
     for (size_t i = 0; i < sets.size(); ++i) {
       take_tokens(sets[i], made.at("sets").at(i), options.text);
     }

@@ -70,10 +70,10 @@ std::string missing_package_text(const nlohmann::json& answer) {
           ? fmt::format("'{}' -m pip install {}", python, packages)
           : fmt::format("python3 -m venv '{0}' && '{0}/bin/pip' install {1}", folder, packages);
   return fmt::format(
-      "text becomes tokens in Python, and {} has no module {}. Install it where ebb looks for it: "
-      "{}"
-      " (or name another Python by EBB_PYTHON). {}",
-      python, answer.at("missing").get<std::string>(), install, kWithoutPython);
+      "text becomes tokens in Python, and {} has no module {}. Needed are the packages {}. Install "
+      "them where ebb looks for them: {} (or name a Python that has them: export "
+      "EBB_PYTHON=venv/bin/python). {}",
+      python, answer.at("missing").get<std::string>(), packages, install, kWithoutPython);
 }
 
 int archive_descriptor() {

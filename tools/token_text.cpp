@@ -36,6 +36,7 @@ TokenText::TokenText(TrainOptions& options) {
   if (folder.empty()) return;
   const int64_t vocabulary =
       start(folder, is_given ? "--tokenizer" : "--model", options.chat_template);
+  if (is_given) check_tokenizer(source, options.tokenizer, vocabulary, is_given);
   if (source.folder.empty()) {
     options.text.tokenizer = folder;
     options.text.vocabulary = vocabulary;

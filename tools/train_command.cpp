@@ -407,7 +407,9 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const RunConfig config = resolved_config(request.given, request.options, setup);
   const PlanContext context = context_of(setup);
-  say(printable_lines(format_brief_header(request.options, setup)));
+  if (!is_finished(request.resumed, setup)) {
+    say(printable_lines(format_brief_header(request.options, setup)));
+  }
   RunProgress progress(stderr, live, setup.num_steps());
   const SignalNotice::Beside beside(notice, progress);
   for (const std::string& text : resume_notices(request.options, request.resumed, setup, config)) {
@@ -423,7 +425,8 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
   fmt::print("{}", format_summary(setup, summary));
   flush_results();
   if (signals.pending() == 0 && summary.seconds >= kWorthAdvice) {
-    progress.notice("would help most: " + format_gain(best_gain(request.options, context)));
+    const auto gain = best_gain(request.options, context);
+    progress.notice((gain ? "would help most: " : "") + format_gain(gain));
   }
   return signals.pending() != 0 ? signals.exit_code() : 0;
 }

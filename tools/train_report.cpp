@@ -68,7 +68,10 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
                      (options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
   const auto& [labels, documents] = setup.data.annotations;
   if (labels) text += fmt::format("; labels for {} of the tokens", labels->num_targets());
-  if (documents) text += fmt::format("; {} documents", documents->num_documents());
+  // Those of conversations include the filling of rows, and a notice has their number.
+  if (documents && !options.text.has_conversations) {
+    text += fmt::format("; {} documents", documents->num_documents());
+  }
   return text;
 }
 
@@ -246,6 +249,9 @@ std::string format_brief_header(const TrainOptions& options, const TrainSetup& s
   lines.push_back(named("memory", fmt::format("{}; {}", tier_text(p.ledger, Tier::Device),
                                               tier_text(p.ledger, Tier::Host))));
   lines.push_back(named("plan", plan_text(setup)));
+  if (options.save.empty() && !setup.device.emulate_compute) {
+    lines.push_back(named("save", "nothing: --save DIR, which would keep the weights, is missing"));
+  }
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 

@@ -1,6 +1,9 @@
 // Advice to make a training faster. The tests plan each suggested change and expect the predicted
 // gain.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <string_view>
 
 #include "tools/advice.h"
 
@@ -105,7 +108,8 @@ TEST(Advice, TriesTheChangesThatCanHelpWithItsGoal) {
   flags.options.gradient_accumulation = 2;
   flags.options.schedule.update = UpdateOrder::Wait;
   const std::string free = "--update auto; ";
-  EXPECT_EQ(changes_for(Goal::FitHost, flags, true), free + "--clip 0; --dtype bf16; ");
+  EXPECT_EQ(changes_for(Goal::FitHost, flags, true),
+            free + "--clip 0; --dtype bf16; --micro-batch-size 2; ");
   EXPECT_EQ(changes_for(Goal::FitDevice, flags, true),
             free +
                 "--clip 0; --dtype bf16; --attention ebb; --micro-batch-size 2 "
@@ -118,10 +122,45 @@ TEST(Advice, TriesTheChangesThatCanHelpWithItsGoal) {
             "--dtype bf16; --micro-batch-size 2; --max-tokens 4; --chunk-size 2MiB; ");
   EXPECT_EQ(changes_for(Goal::Faster, flags, true),
             free +
-                "--chunk-size 2048KiB; --chunk-size 8192KiB; --micro-batch-size 8 "
+                "--chunk-size 2MiB; --chunk-size 8MiB; --micro-batch-size 8 "
                 "--gradient-accumulation 1; --dtype bf16; --gradient-accumulation 4; ");
   flags.options.dtype = DType::F16;
   EXPECT_EQ(changes_for(Goal::Faster, flags, true).find("--dtype"), std::string::npos);
+}
+
+/// The alternatives that contain a text.
+std::string alternatives_with(std::string_view part, Goal goal, const RunFlags& flags) {
+  std::string text;
+  for (const Alternatives& alternatives : flag_changes(flags, goal, true)) {
+    for (const FlagChange& change : alternatives) {
+      if (change.text.find(part) == change.text.npos) continue;
+      text += fmt::format("{} ({}); ", change.text, change.price);
+    }
+  }
+  return text;
+}
+
+TEST(Advice, CombinesTheChangesThatSaveHostMemory) {
+  RunFlags flags{.options = toy()};
+  flags.options.max_grad_norm = 1;
+  EXPECT_EQ(alternatives_with("--clip", Goal::FitHost, flags),
+            "--clip 0 (gradients are not clipped); "
+            "--clip 0 --micro-batch-size 2 (gradients are not clipped, fewer tokens a step); "
+            "--clip 0 --micro-batch-size 1 (gradients are not clipped, fewer tokens a step); ");
+  EXPECT_EQ(alternatives_with("--clip", Goal::FitDevice, flags),
+            "--clip 0 (gradients are not clipped); ");
+  flags.options.max_grad_norm = 0;
+  EXPECT_EQ(alternatives_with("--clip", Goal::FitHost, flags), "");
+}
+
+TEST(Advice, ChunksAreHalvedTo512KiB) {
+  RunFlags flags{.options = toy()};
+  flags.options.chunk_size = size_t{3} << 20;
+  EXPECT_EQ(alternatives_with("--chunk-size", Goal::FitDevice, flags),
+            "--chunk-size 1536KiB (); --chunk-size 768KiB (); ");
+  flags.options.chunk_size = size_t{2} << 20;
+  EXPECT_EQ(alternatives_with("--chunk-size", Goal::FitDevice, flags),
+            "--chunk-size 1MiB (); --chunk-size 512KiB (); ");
 }
 
 TEST(Advice, IsOneLineOfText) {

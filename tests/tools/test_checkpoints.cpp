@@ -153,7 +153,9 @@ TEST_F(Checkpoints, WithoutACheckpointResumeStartsFromTheBeginning) {
 
 TEST_F(Checkpoints, AResumedRunThatIsCompleteDoesNothing) {
   succeed(train({"--save", save()}));
-  succeed({"train", "--resume", "--save", save()});
+  const Outcome again = succeed({"train", "--resume", "--save", save()});
+  EXPECT_SAYS(again.err, "has finished (step 8 of 8): give a larger --steps to train more");
+  EXPECT_EQ(again.err.find("model   "), std::string::npos) << again.err;
   EXPECT_EQ(log(), whole());
   EXPECT_EQ(names_saved(), Names{"step-8"});
 }
@@ -256,7 +258,7 @@ TEST_F(Checkpoints, OtherModelsAreRefused) {
   train_until_six();
   EXPECT_FAILS(run({"train", "--resume", "--save", save(), "--dtype", "fp32"}), 2, "--dtype bf16");
   EXPECT_FAILS(run({"train", "--resume", "--save", save(), "--preset", "gpt-6x384-bytes"}), 2,
-               "the state is of another model: parameter 0 is 'wte.weight' (256, 128)");
+               "continues a model of 858880 parameters, and --preset 'gpt-6x384-bytes' has 11.1 M");
 }
 
 /// Otherwise a later --resume would load a checkpoint of another run.

@@ -41,6 +41,18 @@ TEST_F(CommandLineTest, PrintsItsVersionAndHelp) {
   }
 }
 
+TEST_F(CommandLineTest, HelpOfACommandHasTwoSpellings) {
+  EXPECT_EQ(run({"help", "train"}).out, run({"train", "--help"}).out);
+  EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
+}
+
+TEST_F(CommandLineTest, SaysThatNothingIsSaved) {
+  const std::string text = "nothing: --save DIR";
+  EXPECT_SAYS(run_train({"--steps", "1"}).err, text);
+  const Outcome saves = run_train({"--steps", "1", "--save", (folder_.path() / "s").string()});
+  EXPECT_EQ(saves.err.find(text), std::string::npos) << saves.err;
+}
+
 TEST_F(CommandLineTest, HelpGroupsFlagsAndShowsDefaults) {
   const std::string help = run({"train", "--help"}).out;
   size_t at = 0;
@@ -204,7 +216,7 @@ TEST_F(CommandLineTest, FilesOfAFolderThatAreNotTextAreSkippedAndReported) {
   const auto with = [&](Arguments arguments) { return run(arguments + always); };
   const std::string said = "1 file is not text and left out; the first: '" + picture + "'";
   const Outcome planned = with({"train", "--dry-run"});
-  EXPECT_SAYS(planned.out, "1000 tokens (bytes) in 1 files");
+  EXPECT_SAYS(planned.out, "1000 tokens (bytes) in 1 file;");
   EXPECT_SAYS(planned.out, said);
   const Outcome trained = with({"train", "--steps", "1"});
   EXPECT_SAYS(trained.err, said);

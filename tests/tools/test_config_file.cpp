@@ -141,7 +141,7 @@ TEST_F(TrainConfig, TheCommandLineWinsAlsoOverWhatItExcludes) {
 TEST_F(TrainConfig, RefusedValuesNameTheLine) {
   const std::string place = "--config " + folder() + "/run.toml:2:1: ";
   EXPECT_EQ(error_of("\nsteps = -1"),
-            place + "--steps '-1': allowed is a whole number from 1 to 9223372036854775807");
+            place + "--steps '-1': allowed is a whole number, at least 1");
   for (const char* value : {"2.0", "9007199254740993.0", "1e3"}) {
     EXPECT_TRUE(error_of(std::string("\nsteps = ") + value)
                     .starts_with(place + "--steps '" + value + "': allowed is a whole number"));
@@ -153,7 +153,7 @@ TEST_F(TrainConfig, RefusedValuesNameTheLine) {
   EXPECT_LT(error_of("\npreset = '" + std::string(1 << 20, 'x') + "'").size(), 400u);
   EXPECT_LT(error_of("\nlr = '" + std::string(1 << 20, 'x') + "'").size(), 400u);
   EXPECT_EQ(error_of("\nsteps = 1.5"),
-            place + "--steps '1.5': allowed is a whole number from 1 to 9223372036854775807");
+            place + "--steps '1.5': allowed is a whole number, at least 1");
   EXPECT_TRUE(error_of("\nlr = nan").starts_with(place + "--lr 'nan'")) << error_of("\nlr = nan");
   EXPECT_TRUE(error_of("\nlr = inf").starts_with(place + "--lr 'inf'"));
   EXPECT_EQ(error_of("config = 'x'"),

@@ -140,8 +140,10 @@ TEST_F(ModelFolders, WithInvalidContentAreRefused) {
   EXPECT_FAILS(train({"--model", hf_folder("gpt2") + "/config.json"}), 2,
                "this is a file; give its folder");
   fs::create_directory(path("empty"));
-  EXPECT_FAILS(train({"--model", path("empty")}), 2, "has no config.json");
-  EXPECT_FAILS(convert(path("empty"), path("to"), {}), 2, "has neither model.safetensors");
+  EXPECT_FAILS(train({"--model", path("empty")}), 2, "the folder is empty");
+  fs::create_directories(path("other/part"));
+  EXPECT_FAILS(train({"--model", path("other")}), 2, "has no config.json");
+  EXPECT_FAILS(convert(path("other"), path("to"), {}), 2, "has neither model.safetensors");
   EXPECT_FAILS(train({"--model", hf_folder("gpt2"), "--preset", "gpt2"}), 2, "exclude each other");
   EXPECT_FAILS(train({"--preset", "gpt2", "--init", "random"}), 2, "--init random needs --model");
   EXPECT_FAILS(train({"--model", hf_folder("bert")}), 2, "learns from labels");

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -194,6 +195,7 @@ TEST_F(PlanCommand, TrainSuggestsOnlyChangesThatWork) {
   const Arguments run_it = Arguments{"train", "--data", data, "--eval-data", data, "--dry-run"};
   for (const Arguments& tight : {Arguments{"--device-memory", "1MiB"},
                                  Arguments{"--device-memory", "1MiB", "--recompute", "none"},
+                                 Arguments{"--host-memory", "5MiB"},
                                  Arguments{"--host-memory", "5MiB", "--device-memory", "4MiB"}}) {
     const Outcome refused = run(run_it + kToy + tight);
     ASSERT_EQ(refused.exit_code, 3) << refused.out << refused.err;
@@ -436,6 +438,36 @@ TEST_F(PlanCommand, SaysWhichUsualSizesOfMemoryWouldDo) {
   EXPECT_EQ(refused["optimistic_tokens_per_second_with_enough_ram"],
             roomy["optimistic_tokens_per_second"]);
   EXPECT_SAYS(text, "a GPU with 48 GB would do");
+}
+
+TEST_F(PlanCommand, ARefusedPlanNamesWhatWasPlanned) {
+  const std::string page = (folder_.path() / "page.html").string();
+  const Outcome refused = plan({"--preset", "toy-bytes", "--machine", "rtx4090", "--seq-length",
+                                "32", "--device-memory", "1MiB", "--html", page});
+  ASSERT_EQ(refused.exit_code, 3) << refused.err;
+  EXPECT_SAYS(refused.out, "model   toy-bytes: 858880 parameters, bf16\nmachine rtx4090");
+  EXPECT_SAYS(refused.out, "step    1 micro-batches x 4 sequences x 32 tokens");
+  EXPECT_SAYS(refused.err, "page.html' is not written, because the plan does not fit");
+  EXPECT_FALSE(std::filesystem::exists(page));
+}
+
+/// Several requests may have one result, which the table shows once.
+TEST_F(PlanCommand, ShowsEachResultOnce) {
+  const Outcome outcome = plan({"--preset", "gpt2", "--machine", "rtx4090", "--device-memory",
+                                "2GiB", "--gradient-accumulation", "8"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  std::set<std::string> rows;
+  int num_chosen = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_row = line.find(" horizontal ") < 4 || line.find(" vertical ") < 4;
+    if (!is_row) continue;
+    num_chosen += line.starts_with('*') ? 1 : 0;
+    line.front() = ' ';
+    EXPECT_TRUE(rows.insert(line).second) << line;
+  }
+  EXPECT_EQ(num_chosen, 1);
+  EXPECT_GT(rows.size(), 3u);
 }
 
 TEST_F(PlanCommand, SaysThatTheHostMemoryOfAMachineIsAssumed) {

@@ -90,11 +90,31 @@ TEST_F(CommandLineTest, ModelsBeyondTheMachineAreRefused) {
 
 TEST_F(CommandLineTest, UnknownCommandsAndFlagsAreErrors) {
   EXPECT_FAILS(run({}), 2, "a command is missing");
-  EXPECT_FAILS(run({"trian"}), 2, "unknown command 'trian'");
+  EXPECT_FAILS(run({"trian"}), 2, "unknown command 'trian'; did you mean train?");
   EXPECT_FAILS(run_train({"--bogus"}), 2, "--bogus");
   EXPECT_FAILS(run_train({"--num-layers", "2"}), 2, "--num-layers");
   EXPECT_FAILS(run({"models", "--bogus"}), 2, "--bogus");
-  EXPECT_FAILS(run({"devices", "extra"}), 2, "extra");
+  EXPECT_FAILS(run({"devices", "extra"}), 2, "'extra': no flag is before this value");
+}
+
+TEST_F(CommandLineTest, TheFirstValueWithoutAFlagIsNamed) {
+  EXPECT_FAILS(run({"generate", "tuned", "hello"}), 2, "'tuned': no flag is before this value");
+  EXPECT_FAILS(run({"generate", "--model", "tuned", "--prompt", "one", "two"}), 2,
+               "'two': no flag is before this value");
+  EXPECT_FAILS(run_train({"--resume", "one", "two"}), 2, "'two': no flag is before this value");
+  EXPECT_FAILS(run({"generate", "--chat", "one"}), 2, "'one': no flag is before this value");
+  const Outcome two_files = run({"train", "--preset", kToy, "--data", text_, text_, "--dry-run",
+                                 "--seq-length", "32", "--device", "host"});
+  EXPECT_EQ(two_files.exit_code, 0) << two_files.err;
+}
+
+TEST_F(CommandLineTest, AFailedRunLeavesNoFolder) {
+  const std::string save = (folder_.path() / "saves").string();
+  EXPECT_FAILS(run_train({"--save", save, "--device-memory", "1KiB"}), 3, "does not fit");
+  EXPECT_FALSE(std::filesystem::exists(save));
+  std::filesystem::create_directory(save);
+  EXPECT_FAILS(run_train({"--save", save, "--device-memory", "1KiB"}), 3, "does not fit");
+  EXPECT_TRUE(std::filesystem::exists(save)) << "the user made it";
 }
 
 TEST_F(CommandLineTest, MissingAndEmptyValuesAreRefusedByName) {
@@ -115,7 +135,8 @@ TEST_F(CommandLineTest, FlagsOfOtherCommandsAreNamed) {
 }
 
 TEST_F(CommandLineTest, ValuesOutOfRangeAreErrors) {
-  EXPECT_FAILS(run_train({"--steps", "0"}), 2, "--steps '0': allowed is a whole number from 1");
+  EXPECT_FAILS(run_train({"--steps", "0"}), 2,
+               "--steps '0': allowed is a whole number, at least 1");
   EXPECT_FAILS(run_train({"--micro-batch-size", "-4"}), 2, "--micro-batch-size '-4'");
   EXPECT_FAILS(run_train({"--gradient-accumulation", "0"}), 2, "--gradient-accumulation '0'");
   EXPECT_FAILS(run_train({"--device-memory", "0"}), 2, "--device-memory '0'");
@@ -147,9 +168,13 @@ TEST_F(CommandLineTest, UnusableDataIsRefused) {
     return run(more);
   };
   EXPECT_FAILS(with_data("/nonexistent/text"), 2, "/nonexistent/text");
-  EXPECT_FAILS(with_data(folder_.write("empty.txt", "")), 2, "empty.txt");
-  EXPECT_FAILS(with_data(folder_.write("short.txt", some_text(128))), 2,
-               "has 128 tokens, but one micro-batch needs 129");
+  EXPECT_FAILS(with_data(folder_.write("empty.txt", "")), 2, "empty.txt' is empty: give text");
+  const std::string shorter = folder_.write("short.txt", some_text(128));
+  EXPECT_FAILS(with_data(shorter), 2, "has 128 tokens, but one micro-batch needs 129");
+  EXPECT_FAILS(with_data(shorter), 2,
+               "fill 3 sequences of 32: give more data, --micro-batch-size 3 or a smaller --seq");
+  EXPECT_FAILS(with_data(folder_.write("shorter.txt", some_text(20))), 2,
+               "fill 0 sequences of 32: give more data, or a smaller --seq-length");
   const std::string tokens("\x01\x00\x00\x02\x03\x00", 6);  // 1, 512, 3
   EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens)), 2, "--token-type");
   EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens), {"--token-type", "u16"}), 2,

@@ -186,6 +186,7 @@ class Models(TextTest):
         self.assertIn("--eval-data is text", self.said)
         entries = [entry for entry in self.entries() if list(entry.glob("chat.labels"))]
         self.assertEqual(len(entries), 2)
+        self.assertIn("--data is text: 40 conversations, ", self.said)
         for entry in entries:
             tokens, labels = self.tokens(entry), numpy.fromfile(entry / "chat.labels", numpy.int32)
             starts = list(numpy.fromfile(entry / "chat.documents", numpy.int64))
@@ -243,7 +244,9 @@ class Models(TextTest):
         self.refused("--tokenizer train:300: a new vocabulary is for presets", *train, "--data", "poem.txt", "--tokenizer",
                      "train:300")
         write_tokenizer(self.folder / "large", size=500, texts=[TEXT, *map(str, range(5000))])
-        self.refused("the model's vocabulary is 400", *train, "--data", "poem.txt", "--tokenizer", "large")
+        self.refused("'large': the tokenizer has 500 tokens, but the vocabulary of the model 'model' has 400", *train, "--data", "poem.txt", "--tokenizer", "large")
+        self.refused("the tokenizer has 500 tokens", "generate", "--model", "model", "--tokenizer", "large", "--prompt", "5",
+                     *SMALL)
         self.write("tokens.bin", numpy.zeros(600, numpy.uint16).tobytes())
         self.refused("--data is token files", "train", "--preset", "gpt2", "--data", "tokens.bin", "--tokenizer", "train:300")
         self.write_rows("chat.jsonl", [{"messages": "no"}])

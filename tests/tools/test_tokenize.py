@@ -162,7 +162,7 @@ class Texts(TokenizeTest):
 
     def test_must_exist(self):
         self.refused(byte_level(), "none.txt: No such file", self.path("none.txt"))
-        self.refused(byte_level(), "there is no text in the inputs", self.write("empty.txt", ""))
+        self.refused(byte_level(), "empty.txt: there is no text", self.write("empty.txt", ""))
 
 
 @needs_transformers
@@ -230,6 +230,7 @@ class Packed(TokenizeTest):
         files, lengths = self.pack()
         self.assertEqual(lengths, [5, 9, 3, 16, 16, 16, 8, 7, 16, 2])
         self.assertEqual(int((files.labels != IGNORED).sum()), sum(lengths) - len(lengths))
+        self.assertIn("8 documents, ", files.said)
         self.assertIn("1 documents were longer", files.said)
 
     def test_long_ones_are_cut_or_dropped(self):
@@ -245,7 +246,7 @@ class Packed(TokenizeTest):
         tokenizer = byte_level()
         outcome = self.run_tool(tokenizer, "--seq-length", "64", rows(1, 200))
         self.assertEqual(outcome.returncode, 0, outcome.stderr)
-        self.assertIn("1 documents were longer and were truncated", outcome.stdout)
+        self.assertIn("1 conversations were longer and were truncated", outcome.stdout)
         self.assertIn("left out 1 conversations whose first answer begins after 64 tokens", outcome.stderr)
         self.assertIn("input.jsonl:2", outcome.stderr)
         self.assertEqual(len(self.written(outcome).tokens), 65)
@@ -254,7 +255,7 @@ class Packed(TokenizeTest):
             self.assertEqual(outcome.returncode, 2)
             self.assertIn("2 documents are longer and were " + part, outcome.stderr)
         outcome = self.run_tool(None, "--seq-length", "64", self.write("empty.txt", ""))
-        self.assertIn("no text in the inputs", outcome.stderr)
+        self.assertIn("empty.txt: there is no text", outcome.stderr)
 
 
 @needs_transformers

@@ -160,6 +160,17 @@ class Inputs(TokenizeTest):
                      "a.json/b", "a.json\n"):
             self.assertFalse(inputs.is_json(name), name)
 
+    def test_files_of_folders_that_are_no_text_are_left_out_and_reported(self):
+        (self.folder / "d").mkdir()
+        self.write("d/a.txt", TEXT)
+        self.write("d/b.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"x" * 100)
+        notices = Notices()
+        self.assertEqual(inputs.files_of([self.path("d")], notices), [self.path("d/a.txt")])
+        self.assertEqual(notices.lines(), [f"left out 1 files that are no text; the first is {self.path('d/b.png')}"])
+        self.refused_input("is no text, because byte 8 is NUL", self.path("d/b.png"))
+        self.write("d/c.txt", TEXT.encode("utf-16-le"))
+        self.assertIn(self.path("d/c.txt"), inputs.files_of([self.path("d")], Notices()))
+
     def test_hidden_files_and_backups_in_folders_are_left_out_and_reported(self):
         for name in ("d/.git/config", "d/.hidden", "d/a.txt~", "d/a.txt"):
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ def files_of(paths, notices):
     left out of folders, and what is read twice."""
     files = []
     for path in paths:
-        found = files_under(path, notices) if os.path.isdir(path) else [path]
+        found = texts_under(path, notices) if os.path.isdir(path) else [path]
         if not found:
             raise InputError(f"{path}: there is no file in this folder")
         files += found
@@ -84,6 +84,33 @@ def files_under(folder, notices):
         if os.path.exists(file) and not os.path.isfile(file):
             raise InputError(f"{file}: a device or a pipe in a folder is not read; name the files instead")
     return sorted(files)
+
+
+def texts_under(folder, notices):
+    """The files of a folder without pictures, programs and the like."""
+    texts = []
+    for file in files_under(folder, notices):
+        if is_no_text(file):
+            notices.add("left out {count} files that are no text", file)
+        else:
+            texts.append(file)
+    return texts
+
+
+def is_no_text(path):
+    """Whether a file has a few NULs at its begin and no known kind, so no advice could convert it."""
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(512)
+    except OSError:
+        return False  # opening it later reports the error
+    is_known = begin.startswith((*OTHERS, *PACKED)) or begin[TAR_AT:].startswith(b"ustar")
+    return not is_known and has_few_nuls(begin)
+
+
+def has_few_nuls(begin):
+    """A quarter or more of the bytes are NUL in UTF-16."""
+    return 0 < begin.count(0) < len(begin) / 4
 
 
 def refuse_folder(error):
@@ -129,6 +156,9 @@ def refuse_others(begin, path):
     for first, advice in OTHERS.items():
         if begin.startswith(first):
             raise InputError(f"{path} is {advice.format(name=shlex.quote(str(path)), path=str(path))}")
+    if has_few_nuls(begin):
+        raise InputError(f"{path} is no text, because byte {begin.index(0)} is NUL: give files of text, or a folder, of "
+                         "which such files are left out")
     if b"\0" in begin:
         refuse_nul(path, begin.index(b"\0"))
 

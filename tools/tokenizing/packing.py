@@ -13,6 +13,7 @@ class Packer:
         self.files, self.length, self.filler = files, length, filler
         self.ids, self.targets, self.overflowed = [], [], False
         self.num_waiting = self.num_filled = 0
+        self.num_more = 0  # documents of `files` that are filling or further parts of a document
         self.num_too_long = {"split": 0, "truncate": 0, "drop": 0}
         self.too_long, self.lost = "split", None
 
@@ -40,6 +41,7 @@ class Packer:
         if self.too_long != "split":
             return False
         self.write()
+        self.num_more += 1
         return True
 
     def end(self):
@@ -74,6 +76,7 @@ class Packer:
         if count == 0:
             return
         self.num_filled += count
+        self.num_more += 1
         self.files.begin()
         self.files.add(numpy.full(count, self.filler), numpy.full(count, IGNORED))
         self.files.end()

@@ -40,6 +40,7 @@ class Tokenizing:
                                 shifted=self.masked is None, header=not options.no_header)
         self.packer = Packer(self.files, options.seq_length, self.filler()) if options.seq_length else None
         self.out = self.packer or self.files
+        self.has_texts = False  # documents that are no conversations
         self.shown_s = time.monotonic()
 
     def token_type(self):
@@ -127,6 +128,7 @@ class Tokenizing:
         self.out.end()
 
     def begin(self, tokens):
+        self.has_texts = self.has_texts or not tokens.is_conversation
         if self.packer and tokens.is_conversation:
             self.packer.begin(self.options.too_long or "truncate", lambda: self.notices.add(self.cut_off, tokens.where))
         elif self.packer:
@@ -158,7 +160,8 @@ class Tokenizing:
                              f"documents are longer and were {self.how_cut()}{cut_off}; give a larger --seq-length, or "
                              "--too-long split")
         if files.num_tokens == (self.packer.num_filled if self.packer else 0) and not num_unanswered:
-            raise InputError("there is no text in the inputs")
+            more = f" and {len(self.inputs) - 1} more files" if len(self.inputs) > 1 else ""
+            raise InputError(f"{self.inputs[0]}{more}: there is no text")
         if files.num_targets == 0:
             left_out = f"; {num_unanswered} were left out, the first is {first}" if num_unanswered else ""
             raise InputError("there is nothing to learn: a conversation needs a message of the role 'assistant', and a "
@@ -181,13 +184,15 @@ class Tokenizing:
 
     def summary(self):
         files = self.files
-        text = (f"{files.num_documents} documents, {files.num_tokens} tokens ({files.token_type}), "
+        count = files.num_documents - (self.packer.num_more if self.packer else 0)
+        what = "documents" if self.has_texts else "conversations"
+        text = (f"{count} {what}, {files.num_tokens} tokens ({files.token_type}), "
                 f"{files.num_targets} targets")
         if self.packer:
             rows = files.num_tokens // self.packer.length
             num_long = sum(self.packer.num_too_long.values())
             text += (f"; {rows} rows of {self.packer.length}, {self.packer.num_filled} tokens of filling; "
-                     f"{num_long} documents were longer" + (f" and were {self.how_cut()}" if num_long else ""))
+                     f"{num_long} {what} were longer" + (f" and were {self.how_cut()}" if num_long else ""))
         return text
 
 
