@@ -51,6 +51,8 @@ class Tape {
     submit_own(OwnKernel(kernel));
   }
   const Kernels& kernels() const { return kernels_; }
+  /// Where all tensors of the tape are, with those of the other tapes that run together.
+  const Arena& arena() const { return arena_; }
   bool training() const { return options_.training; }
 
   /// Opens a call. `name` has static storage. Until end_call(), weight(i) is the weight of the i-th

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "scheduler/run/inference.h"
+#include "tests/forwarding_model.h"
 #include "tests/trainer/cases.h"
 #include "tests/trainer/counting_malloc.h"
 
@@ -117,6 +118,60 @@ INSTANTIATE_TEST_SUITE_P(
                                  .recompute = kRecomputeEach,
                                  .num_threads = 1,
                                  .evaluation_batches = 3}));
+
+/// Measures the arena while a micro-batch runs forward.
+class MeasuringModel : public ForwardingModel {
+ public:
+  using ForwardingModel::ForwardingModel;
+  Variable begin(Tape& tape, std::span<const Tensor> inputs) const override {
+    peak_ = tape.arena().peak_bytes();
+    live_.clear();
+    return ForwardingModel::begin(tape, inputs);
+  }
+  Variable layer(Tape& tape, std::span<const Tensor> inputs, uint32_t i,
+                 Variable x) const override {
+    if (i == live_.size()) live_.push_back(tape.arena().live_bytes());  // or it runs again
+    return ForwardingModel::layer(tape, inputs, i, x);
+  }
+  void end(Tape& tape, std::span<const Tensor> inputs, Variable x) const override {
+    live_.push_back(tape.arena().live_bytes());
+    ForwardingModel::end(tape, inputs, x);
+  }
+
+  /// When the last micro-batch began.
+  size_t peak_bytes() const { return peak_; }
+  /// Of the last micro-batch: before each layer, and after all layers.
+  const std::vector<size_t>& live_bytes() const { return live_; }
+
+ private:
+  mutable size_t peak_ = 0;
+  mutable std::vector<size_t> live_;
+};
+
+/// What each layer keeps until the backward of its micro-batch, and the most that exists at a time.
+TEST(MemoryOfActivations, IsWhatThePlanSays) {
+  const Gpt2 gpt(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
+  const MeasuringModel model(gpt);
+  const Data data(small_gpt(), kLength, 2, 3);
+  const size_t embedded_bytes = kMicroBatchSize * kLength * 128 * size_of(DType::BF16);
+  std::set<size_t> totals;
+  for (const Recompute& recompute :
+       {kRecomputeNone, Recompute{.groups = {kNormsLevel}}, Recompute{.groups = {kMlpLevel}},
+        kRecomputeEach, Recompute{.groups = {kWholeLayer, kAttentionLevel, kMlpLevel, kKeepAll}}}) {
+    const TrainingCase run{.accumulation = 2, .recompute = recompute};
+    const Preparation p = prepare_case(model, run);
+    std::vector<size_t> planned = {embedded_bytes};
+    for (const LayerSummary& layer : p.layers) planned.push_back(planned.back() + layer.kept_bytes);
+    const auto device = create_case_device(p, run);
+    Trainer trainer(model, *device, p);
+    trainer.step(data.micro_batches(), 1e-3);
+    EXPECT_EQ(model.live_bytes(), planned) << name_of(recompute, 4);
+    EXPECT_EQ(model.peak_bytes(), p.trace.arena_bytes) << name_of(recompute, 4);
+    EXPECT_EQ(device->peak_bytes(), p.ledger.total(Tier::Device)) << name_of(recompute, 4);
+    totals.insert(planned.back());
+  }
+  EXPECT_EQ(totals.size(), 5u);
+}
 
 /// Also in the smallest budget, in which a run loads weights.
 TEST(MemoryOfAnInference, NothingIsAllocatedAfterTheFirstRun) {
