@@ -11,8 +11,8 @@ micro-batches is found on the machine of h200_7d03729.json. `ebb plan` and `ebb 
   weights, state and activations are divided by 20.9, and so are both budgets. The arithmetic is divided by 95.5.
 - A quarter of the heads is left, and each has 112 instead of 128 channels. Chunks have 4 MiB, which is a multiple of a huge page; a
   twentieth of 64 MiB is not. So there are 0.77 x as many chunks.
-- Adam has its real speed, on one thread. The copies of both directions have the other core. Adam's rate is measured before each
-  row, and the rates of the link, of kernels and of device memory are set so that they keep their proportions to it.
+- Adam has its real speed, on one thread. The copies of both directions have the other core, because a GPU's copies use no core.
+  Adam's rate is measured before each claim, and the rates of the link, of kernels and of device memory keep their proportions to it.
 - The emulated device has one rate for all arithmetic. This rate and that of device memory are multiplied by one factor, so that a
   step without recomputation keeps its proportion, too. Recomputed norms and attention are cheaper than on the H200.
 
@@ -84,21 +84,20 @@ class Emulation:
                 "--emulate-compute", f"{rates['flops_per_s'] * kernels * BYTES_SHRINK / FLOPS_SHRINK:.0f}FLOP/s,"
                                      f"{rates['device_bytes_per_s'] * kernels:.0f}B/s"]
 
-    def adam_bytes_per_s(self, flags):
+    def adam_bytes_per_s(self, claim):
         """Measures the machine anew. `ebb plan` and `ebb train` use the same measurement until the next one."""
-        file = self.folder / "this.json"
-        subprocess.run([self.options.ebb, "plan", *flags, "--measure", "--write-machine", str(file)], capture_output=True, check=True)
+        file, folder = self.folder / "this.json", self.model_folder(claim.model, SHRINK)[0]
+        flags = ["--model", str(folder), "--init", "random", "--device", "host", "--threads", "1", "--measure", "--write-machine", str(file)]
+        subprocess.run([self.options.ebb, "plan", *flags], capture_output=True, check=True)
         return json.loads(file.read_text())["update_bytes_per_s"]["value"]
 
-    def run(self, claim, device):
+    def run(self, claim, device, adam):
         """Prints a row. Returns (the H200's plan, the emulated plan, measured), or None where something does not fit or fails."""
         text = f"{claim.name:<3}{claim.model:<5}{claim.sequences * 2:>3}k{device or 'all':>7}{claim.host:>8}"
         full_plan = self.planner.fastest(claim, self.h200.file, device)
         if full_plan is None:
             return print(f"{text}  does not fit", flush=True)
-        flags = self.flags(claim, device, full_plan)
-        adam = self.adam_bytes_per_s(flags)
-        flags += self.rate_flags(claim, adam)
+        flags = self.flags(claim, device, full_plan) + self.rate_flags(claim, adam)
         plan = claims.plan(self.options, flags)
         if not plan["fits"]:
             return print(f"{text}  {plan['why'].splitlines()[0]}", flush=True)
@@ -122,7 +121,8 @@ def error(plan, measured):
 
 def claim_holds(emulation, claim):
     """Whether the steps take as long as planned."""
-    runs = [emulation.run(claim, device) for device in ([None, claim.device] if claim.device else [None])]
+    adam = emulation.adam_bytes_per_s(claim)
+    runs = [emulation.run(claim, device, adam) for device in ([None, claim.device] if claim.device else [None])]
     if claim.device and all(runs):
         whole, part = ((full["predicted_seconds"], plan["predicted_seconds"], measured["step_seconds"]) for full, plan, measured in runs)
         of_h200, emulated, reached = (a / b for a, b in zip(whole, part))
