@@ -70,6 +70,7 @@ class Planner:
             plan = json.loads(found.stdout)
         except json.JSONDecodeError:
             raise SystemExit(f"claims: {' '.join(command)}: {found.stderr.strip()}") from None
+        plan |= {"micro_batch_size": size, "micro_batches": count}
         if plan["fits"]:
             plan["recompute_text"] = plan["candidates"][plan["chosen"]]["recompute"]
         return plan

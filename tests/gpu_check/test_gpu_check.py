@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """bench/gpu/gpu_check's own logic, with commands that cost nothing: what is done stays done, what failed is said, what ran
-out of time is done again, what was printed is on disk; the archives of libraries and programs; and what claims.py keeps of a
-training that fails."""
+out of time is done again, what was printed is on disk; the archives of libraries and programs; what claims.py keeps of a
+training that fails; and the rates and rows of emulated_claims.py."""
 
 import contextlib
 import importlib.util
@@ -449,6 +449,41 @@ for log do :; done
         self.assertEqual(process.returncode, 1)
         self.assertRegex(says, r"(?m)^toy .* 2\.000 ")
         self.assertIn("was cut off", says)
+
+
+class EmulatedClaimsTest(WithFolder):
+    """emulated_claims.py with a program in place of ebb, whose plans take 2 s."""
+
+    def rows_of(self, step_seconds):
+        """Returns the exit code, the rows, and the flags of the last training."""
+        ebb, flags = self.folder / "ebb", self.folder / "flags"
+        plan = {"fits": True, "predicted_seconds": 2, "chosen": 0, "candidates": [{"recompute": "none"}], "full_device_bytes": 1,
+                "stream_seconds": {"compute": 2, "load": 1, "store": 1, "update": 1}}
+        ebb.write_text(f"""#!/bin/sh
+for last do :; done
+case "$*" in
+*--write-machine*) echo '{{"update_bytes_per_s": {{"value": 2.4e10}}}}' >"$last";;
+plan*) echo '{json.dumps(plan)}';;
+train*) echo "$*" >{flags}; echo '{{"step_seconds": {step_seconds}, "tokens_per_second": 1, "tflops": 1, "bound_share": 1}}' >"$last";;
+esac
+""")
+        ebb.chmod(0o755)
+        command = [sys.executable, ROOT / "bench" / "gpu" / "emulated_claims.py", ebb, "14B"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.returncode, re.findall(r"^B .*$", done.stdout, re.MULTILINE), flags.read_text()
+
+    def test_steps_beside_their_plans(self):
+        for step_seconds, code, off in ((2.1, 0, "+5.0%"), (2.3, 1, "+15.0%")):
+            found, rows, _ = self.rows_of(step_seconds)
+            self.assertEqual(found, code)
+            self.assertEqual(len(rows), 2)
+            self.assertTrue(all(row.endswith(off) for row in rows), rows)
+
+    def test_rates_follow_adam_and_bytes_the_square_of_the_lengths(self):
+        flags = self.rows_of(2)[2]  # Adam is a tenth as fast as on the H200's host
+        for flag in ("--link 5300000000B/s,5300000000B/s", f"--emulate-compute {7.2e13 * 7 / 32:.0f}FLOP/s,400000000000B/s",
+                     f"--device-memory {149250113536 * 49 // 1024}", f"--host-memory {192 * 2**30 * 49 // 1024}", "--seq-length 448"):
+            self.assertIn(flag, flags)
 
 
 if __name__ == "__main__":
