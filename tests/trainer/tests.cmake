@@ -9,9 +9,9 @@ ebb_test(test_trainer
     ${dir}/test_emulated_step.cpp ${dir}/test_choose.cpp ${dir}/test_chosen_settings.cpp
   LIBS test_support)
 if(EBB_SANITIZE MATCHES thread)
-  # These plan many times, with the threads of the other tests that choose a schedule.
+  # These plan many times, with the threads of ChooseTest.
   set_property(TEST test_trainer APPEND PROPERTY ENVIRONMENT
-    "GTEST_FILTER=-ChooseRecomputed.*:Situations/Choosing.NoSettingIsPredictedFaster/*")
+    "GTEST_FILTER=-Choose.*:ChooseRecomputed.*:Situations/Choosing.*")
 endif()
 # Some of it is in test_identity_races.
 ebb_test(test_speculation
