@@ -270,7 +270,7 @@ TEST_F(DataFiles, EmptyDataIsRejected) {
   const std::string file = write("empty", "");
   EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({file}); }), file);
   fs::create_directory(path("d"));
-  EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({path("d")}); }), "empty");
+  EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({path("d")}); }), "there is no token in data");
   EXPECT_THROW(TokenData({}), ConfigError);
   EXPECT_THROW(TokenData({write_llmc<uint16_t>("a.bin", 20240520, 1, 0, {})}), ConfigError);
 }
