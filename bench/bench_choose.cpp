@@ -28,6 +28,7 @@
 #include "bench/rounds.h"
 #include "bench/tolerance.h"
 #include "scheduler/search/choose.h"
+#include "scheduler/search/evaluator.h"
 #include "system/cores.h"
 #include "system/memory_limits.h"
 #include "tools/machine_rates.h"
@@ -89,7 +90,7 @@ bool run_large(const LargeCase& c, FixedSettings& fixed) {
     Fixed& setting = fixed[short_name(other)];
     ++setting.num_fits;
     setting.log_ratios += std::log(seconds / chosen.seconds);
-    best = best && chosen.seconds <= seconds * (1 + 1e-9);
+    best = best && !is_better(one.candidates[one.chosen], chosen);
   }
   fmt::print("{}\n", best ? "" : "  NOT THE BEST");
   return best;
