@@ -11,6 +11,7 @@
 // values, and pure functions.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>

@@ -3,7 +3,8 @@
 //   bench_choose [--large | --small | --case I] [--rounds 9]
 //
 // Large models are simulated on machines with a GPU: every setting by hand against the choice, and
-// how long choosing took. The program ends with 1 where a simulated choice is not the best.
+// how long choosing took. The program ends with 1 where a simulated choice is not the best. As in
+// the planner, a setting with speculative updates is better only if it is 3 % faster.
 //
 // Small models train here, on the host backend, with emulated links, and some of them with emulated
 // compute. The machine's rates are measured before each case, and predictions follow from them

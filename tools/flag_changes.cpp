@@ -127,7 +127,8 @@ Alternatives shorter_sequences(RunFlags flags) {
   return all;
 }
 
-FlagChange chunks_as(const RunFlags& flags) {
+/// The change to the chunk size of these flags.
+FlagChange change_of_chunks(const RunFlags& flags) {
   const size_t bytes = flags.options.chunk_size;
   const bool is_whole_mib = bytes % (size_t{1} << 20) == 0;
   return {"--chunk-size " + (is_whole_mib ? flag_size(bytes) : fmt::format("{}KiB", bytes >> 10)),
@@ -145,19 +146,19 @@ Alternatives smaller_chunks(RunFlags flags) {
   constexpr size_t kSmallest = size_t{512} << 10;
   Alternatives all;
   while (halve_chunks(flags) && flags.options.chunk_size >= kSmallest) {
-    all.push_back(chunks_as(flags));
+    all.push_back(change_of_chunks(flags));
   }
   return all;
 }
 
 Alternatives half_the_chunk(RunFlags flags) {
   if (!halve_chunks(flags)) return {};
-  return {chunks_as(flags)};
+  return {change_of_chunks(flags)};
 }
 
 Alternatives twice_the_chunk(RunFlags flags) {
   flags.options.chunk_size *= 2;
-  return {chunks_as(flags)};
+  return {change_of_chunks(flags)};
 }
 
 Alternatives larger_micro_batches(RunFlags flags) {

@@ -233,7 +233,7 @@ int converse(const GenerateOptions& options, MessageReader& reader, TokenText& t
              const Signals& signals) {
   const GenerationShape shape = conversation_shape(options);
   Generator generator(options, shape, &text, signals);
-  say("type a message; Ctrl-D at the begin of a line ends the conversation\n");
+  say("type a message; Ctrl-D at the beginning of a line ends the conversation\n");
   std::vector<ChatMessage> messages;
   uint64_t num_chosen = 0;
   while (const auto message = reader.next()) {

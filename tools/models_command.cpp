@@ -63,8 +63,7 @@ int models_command(std::vector<std::string> arguments) {
       "not on the device\n"
       "least GPU  the smallest --device-memory that works with --micro-batch-size {} and the "
       "default --seq-length and --chunk-size {}; smaller chunks need less; `ebb plan` says how "
-      "fast "
-      "a machine is\n",
+      "fast a machine is\n",
       name_of(options.dtype), options.micro_batch_size, flag_size(options.chunk_size));
   return 0;
 }

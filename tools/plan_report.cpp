@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "device/errors.h"
@@ -177,14 +178,12 @@ std::string candidate_table(const Preparation& p) {
   std::string text = fmt::format(
       "  {:<11} {:<22} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
       "recompute", "activations", "update", "predicted", "bound s", "by", "moves", "device");
-  // Different requests may have the same result.
-  std::vector<std::string> shown = {candidate_line(p.candidates[p.chosen], false, p.num_layers)};
+  // Different requests may have the same result, which is shown once.
+  std::set<std::string> shown = {candidate_line(p.candidates[p.chosen], false, p.num_layers)};
   for (size_t i = 0; i < p.candidates.size(); ++i) {
-    const std::string line = candidate_line(p.candidates[i], false, p.num_layers);
-    if (i == p.chosen) text += candidate_line(p.candidates[i], true, p.num_layers);
-    if (i == p.chosen || std::ranges::find(shown, line) != shown.end()) continue;
-    shown.push_back(line);
-    text += line;
+    const bool is_chosen = i == p.chosen;
+    const std::string line = candidate_line(p.candidates[i], is_chosen, p.num_layers);
+    if (is_chosen || shown.insert(line).second) text += line;
   }
   return text;
 }

@@ -71,9 +71,9 @@ void check_model(const Resumed& resumed, const TrainOptions& options) {
   const uint64_t saved = num_parameters(read_model_config(resumed.checkpoint));
   if (given == saved) return;
   throw ConfigError(fmt::format(
-      "--resume '{}' continues a model of {} parameters, and {} '{}' has {}: leave out {}",
+      "--resume '{0}' continues a model of {1} parameters, and {2} '{3}' has {4}: leave out {2}",
       resumed.checkpoint, format_count(saved), options.model.empty() ? "--preset" : "--model",
-      source.name, format_count(given), options.model.empty() ? "--preset" : "--model"));
+      source.name, format_count(given)));
 }
 
 LoggedRun logged_run_of(const Resumed& resumed) {

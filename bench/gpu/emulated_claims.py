@@ -21,7 +21,7 @@ the emulated plan, and its streams; the median of the measured steps, the fastes
 the fastest step is much below the median, other programs used the cores. The emulated plan assumes that copies and Adam share one
 core, so it is pessimistic if they overlap much.
 
-Exit code: 0 all that fits was within 10 %, 1 otherwise.
+Exit code: 0 if all steps were within 10 %; 1 otherwise, also if a claim does not fit or its training fails.
 """
 
 import argparse

@@ -9,6 +9,7 @@
 // Both types have the same fields, which are declared once. Plain values.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -26,30 +26,25 @@ namespace {
 // because speculative updates alone can reduce the time of a step to 0.6.
 constexpr double kNear = 2;
 
-/// How many of the fastest candidates with different plans are improved: at least `fewest`. More
-/// are, up to `most`, if their plans together have at most `operations` operations: planning them
-/// again then takes less than about a second.
+/// How many of the fastest candidates with different plans are improved: as many as have
+/// `operations` operations in their plans together, but at least `fewest` and at most `most`.
+/// Planning so many operations again takes less than about a second.
 struct Count {
   size_t fewest, most, operations;
 };
 constexpr Count kRefined{.fewest = 4, .most = 24, .operations = 800'000};
-constexpr Count kRefinedFinely{.fewest = 2, .most = 12, .operations = 150'000};  // and other traces
-
+// The same candidates are also planned with other amounts of recomputation.
+constexpr Count kRefinedFinely{.fewest = 2, .most = 12, .operations = 150'000};
 constexpr int kFewTries = 3;
-// The contexts of so many dry runs are kept for candidates that come to the same schedule.
+// So many contexts are kept, because candidates come to the same amounts of recomputation.
 constexpr size_t kMostContexts = 32;
 constexpr auto kAny = [](const PlannedCandidate&) { return true; };
 
-/// True if a dry run does not tell the schedules apart (prepare_context()).
-bool have_same_dry_run(const Schedule& a, const Schedule& b) {
-  return a.micro_batch_order == b.micro_batch_order && a.recompute == b.recompute &&
-         a.activations == b.activations;
-}
-
+/// As far as the figures tell: settings may differ that have no effect.
 bool have_same_plan(const PlannedCandidate& a, const PlannedCandidate& b) {
   return a.candidate.seconds == b.candidate.seconds &&
          a.candidate.moved_bytes == b.candidate.moved_bytes &&
-         a.plan.ops.size() == b.plan.ops.size() && have_same_dry_run(a.asked, b.asked);
+         a.plan.ops.size() == b.plan.ops.size() && have_same_context(a.asked, b.asked);
 }
 
 /// The most host memory that a chunk saves if the device updates it: all its planes and its
@@ -179,11 +174,7 @@ class Choice {
     const size_t of_chunk = home_bytes_of_chunk(*c.context->layout);
     const size_t room = *budgets_.host_memory;
     const uint32_t most = most_device_updates(*c.context);
-    PlannedCandidate other{.context = c.context,
-                           .asked = c.asked,
-                           .candidate = c.candidate,
-                           .schedule_index = c.schedule_index,
-                           .row = c.row};
+    PlannedCandidate other = changed(c, [](Schedule&) {});
     uint32_t num = 0;
     for (int i = 0; i < kFewTries; ++i) {
       const size_t missing = other.candidate.host_bytes - room;
@@ -259,7 +250,7 @@ class Choice {
   std::shared_ptr<const Preparation> run_dry(const Schedule& schedule) {
     std::lock_guard lock(model_mutex_);
     for (const auto& context : contexts_) {
-      if (have_same_dry_run(context->schedule, schedule)) return context;
+      if (have_same_context(context->schedule, schedule)) return context;
     }
     contexts_.push_front(std::make_shared<const Preparation>(
         prepare_context(model_, requested_, schedule, budgets_, layers_)));

@@ -70,7 +70,7 @@ bool Evaluator::plans(PlannedCandidate& c) {
   return fits;
 }
 
-const Candidate* Evaluator::remembered(const Schedule& asked) const {
+const Candidate* Evaluator::result_of(const Schedule& asked) const {
   std::lock_guard lock(results_mutex_);
   const auto found = results_.find(asked);
   return found == results_.end() ? nullptr : &found->second;
@@ -82,9 +82,8 @@ void Evaluator::take(PlannedCandidate other, PlannedCandidate& c) const {
 }
 
 bool Evaluator::replaces(PlannedCandidate other, PlannedCandidate& c) {
-  const Candidate* const known = remembered(other.asked);
-  if (known && !(known->why_not.empty() && is_better(*known, c.candidate))) return false;
-  if (!plans(other) || !is_better(other.candidate, c.candidate)) return false;
+  const auto is_better_than_c = [&c](const Candidate& o) { return is_better(o, c.candidate); };
+  if (!plans_accepted(other, is_better_than_c)) return false;
   take(std::move(other), c);
   return true;
 }

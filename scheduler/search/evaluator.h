@@ -1,6 +1,7 @@
 // Evaluates candidates: a ledger counts the memory of a plan, a simulation predicts its time.
 //
-// Private to choose() and its refinement. Times are seconds, sizes are bytes.
+// Private to choose(), its refinement and the benchmark of choices. Times are seconds, sizes are
+// bytes.
 #pragma once
 
 #include <map>
@@ -49,8 +50,9 @@ PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
 /// smaller `schedule_index` and then the smaller `row` comes first.
 bool comes_first(const PlannedCandidate& a, const PlannedCandidate& b);
 
-/// Evaluates candidates by budgets and the rates of a machine, and remembers the results of the
-/// schedules that it has planned. Thread-safe.
+/// Evaluates candidates by budgets and the rates of a machine, and remembers the result for each
+/// schedule, because the refinements of different candidates come to the same schedules.
+/// Thread-safe.
 class Evaluator {
  public:
   /// Both arguments must outlive this object.
@@ -68,16 +70,23 @@ class Evaluator {
   /// Makes c.plan for the schedule c.asked and evaluates it. Returns whether it fits the budgets.
   /// REQUIRES: c.context->num_blocks >= c.context->smallest_blocks.
   bool plans(PlannedCandidate& c);
-  /// The result of plans() for a candidate with this schedule: c.candidate. Returns nullptr if no
-  /// such candidate was planned. The result stays valid as long as this object.
-  const Candidate* remembered(const Schedule& asked) const;
+  /// As plans(), but also returns false if it fits and accepts(c.candidate) is false. If an earlier
+  /// plan for the same schedule shows this, nothing is planned, and `c` does not change.
+  template <class Accepts>
+  bool plans_accepted(PlannedCandidate& c, const Accepts& accepts) {
+    const Candidate* const known = result_of(c.asked);
+    if (known && !(known->why_not.empty() && accepts(*known))) return false;
+    return plans(c) && accepts(c.candidate);
+  }
   /// Replaces `c` by `other` and computes the bound. REQUIRES: plans(other) was true.
   void take(PlannedCandidate other, PlannedCandidate& c) const;
-  /// Plans `other`, and replaces `c` by it if it fits and is better. Returns whether it did so. A
-  /// schedule is not planned again if it is known that it does not fit or is not better.
+  /// Plans `other`, and replaces `c` by it if it fits and is better. Returns whether it did so.
   bool replaces(PlannedCandidate other, PlannedCandidate& c);
 
  private:
+  /// The result of plans() for this schedule; nullptr if it was not planned. Stays valid.
+  const Candidate* result_of(const Schedule& asked) const;
+
   const Budgets& budgets_;
   const Machine& machine_;
   mutable std::mutex results_mutex_;

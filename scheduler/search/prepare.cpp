@@ -257,6 +257,11 @@ uint32_t most_device_updates(const Preparation& p) {
   return num;
 }
 
+bool have_same_context(const Schedule& a, const Schedule& b) {
+  return a.micro_batch_order == b.micro_batch_order && a.recompute == b.recompute &&
+         a.activations == b.activations;
+}
+
 std::string with_table(std::string_view message, std::string_view table) {
   while (table.ends_with('\n')) table.remove_suffix(1);
   return fmt::format("{}:\n{}", message, table);

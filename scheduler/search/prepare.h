@@ -24,12 +24,15 @@ DeviceProfile counted_device(const Budgets& budgets);
 
 /// Traces, the layout, the blocks that they need, and a ledger of the memory that does not depend
 /// on a plan. `num_blocks` is the number of blocks in the budget; it is less than `smallest_blocks`
-/// if the budget is too small. Of the schedule, the context depends only on the micro-batch order,
-/// the recomputation and the placement of activations. `layers` are those of observe_layers().
+/// if the budget is too small. `layers` are those of observe_layers().
 /// Throws ConfigError if the model cannot run with these options.
 Preparation prepare_context(const Model& model, const TrainerOptions& options,
                             const Schedule& schedule, const Budgets& budgets,
                             std::span<const ObservedLayer> layers);
+
+/// True if both schedules have the same context. It depends only on the micro-batch order, the
+/// recomputation and the placement of activations.
+bool have_same_context(const Schedule& a, const Schedule& b);
 
 /// The text of an error: a message with a table below it, without a newline at the end.
 std::string with_table(std::string_view message, std::string_view table);

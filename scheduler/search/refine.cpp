@@ -144,9 +144,8 @@ void Refinement::take_fewest(PlannedCandidate& c, const Setting& setting) const 
 
 bool Refinement::takes(PlannedCandidate& c, const Setting& setting, uint32_t value) const {
   PlannedCandidate other = with(c, setting, value);
-  const Candidate* const known = evaluator_.remembered(other.asked);
-  if (known && (!known->why_not.empty() || is_better(c.candidate, *known))) return false;
-  if (!evaluator_.plans(other) || is_better(c.candidate, other.candidate)) return false;
+  const auto is_not_worse = [&c](const Candidate& o) { return !is_better(c.candidate, o); };
+  if (!evaluator_.plans_accepted(other, is_not_worse)) return false;
   evaluator_.take(std::move(other), c);
   return true;
 }

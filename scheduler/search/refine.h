@@ -15,8 +15,8 @@
 
 namespace ebb {
 
-/// A candidate is better if is_better() says so (scheduler/search/choose.h). A plan is short if it
-/// has at most 150,000 operations: planning a longer one again takes seconds.
+/// A candidate is better if is_better() says so (scheduler/search/evaluator.h). A plan is short if
+/// it has at most 150,000 operations: planning a longer one again takes seconds.
 ///
 /// The functions change only their argument. Several threads may call them at once for different
 /// candidates, if `run_dry` is thread-safe.

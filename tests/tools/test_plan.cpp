@@ -13,7 +13,7 @@
 
 #include "device/errors.h"
 #include "io/json_text.h"
-#include "tests/tools/run_ebb.h"
+#include "tests/tools/plan_command.h"
 #include "tools/advice.h"
 
 namespace ebb {
@@ -46,43 +46,6 @@ Arguments changes_in(const std::string& text) {
   }
   return changes;
 }
-
-class PlanCommand : public testing::Test {
- protected:
-  Outcome run(const Arguments& arguments) const { return run_ebb(arguments, folder_.path()); }
-  Outcome plan(const Arguments& arguments) const { return run(Arguments{"plan"} + arguments); }
-
-  Json plan_json(const Arguments& arguments, int exit_code = 0) const {
-    const Outcome outcome = plan(arguments + Arguments{"--json"});
-    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.out << outcome.err;
-    return parse_json(outcome.out);
-  }
-
-  const TemporaryFolder folder_;
-};
-
-const Arguments kToy = {"--preset",
-                        "toy-bytes",
-                        "--chunk-size",
-                        "256KiB",
-                        "--seq-length",
-                        "32",
-                        "--threads",
-                        "2",
-                        "--device",
-                        "host",
-                        "--gradient-accumulation",
-                        "2"};
-
-/// A model on a machine whose device is too small for it.
-const Arguments kLarge = {"--preset",
-                          "gpt3-6.7b",
-                          "--machine",
-                          "rtx4090",
-                          "--micro-batch-size",
-                          "4",
-                          "--gradient-accumulation",
-                          "4"};
 
 TEST_F(PlanCommand, PredictsTheMemoryOfTheRun) {
   const Arguments settings =
@@ -271,40 +234,6 @@ TEST_F(PlanCommand, AdvisesBf16IfFp16NeedsTooMuchHostMemory) {
   EXPECT_FALSE(offers_bf16(needs(bf16) / 2, {}));
 }
 
-TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
-  const Arguments settings = {"--preset",
-                              "gpt3-2.7b",
-                              "--machine",
-                              "rtx4090",
-                              "--micro-batch-size",
-                              "1",
-                              "--gradient-accumulation",
-                              "2"};
-  const Json planned = plan_json(settings);
-  const Outcome outcome = plan(settings + Arguments{"--sweep", "device-memory", "--json"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  std::istringstream lines(outcome.out);
-  std::vector<Json> rows;
-  for (std::string line; std::getline(lines, line);) rows.push_back(parse_json(line));
-  ASSERT_EQ(rows.size(), 10u);
-  EXPECT_EQ(rows.front()["device_memory"], planned["smallest_device_bytes"]);
-  for (size_t i = 1; i < rows.size(); ++i) {
-    EXPECT_GT(rows[i]["device_memory"], rows[i - 1]["device_memory"]);
-  }
-  EXPECT_LT(rows.back()["predicted_seconds"], rows.front()["predicted_seconds"]);
-}
-
-/// Without speculative updates, the fastest unrefined step keeps and offloads all activations. With
-/// speculative updates it does not, and the planner has to search over recomputed layers.
-TEST_F(PlanCommand, MoreMemoryIsNotSlower) {
-  const auto predicted_s = [&](const char* memory) {
-    return plan_json({"--preset", "gpt2-xl", "--machine", "rtx4090", "--device-memory",
-                      memory})["predicted_seconds"]
-        .get<double>();
-  };
-  EXPECT_LT(predicted_s("9GiB"), predicted_s("6GiB"));
-}
-
 TEST_F(PlanCommand, SaysWhatTheLayersRecompute) {
   const Arguments settings = {"--preset",
                               "gpt2-xl",
@@ -337,20 +266,6 @@ TEST_F(PlanCommand, SaysWhatTheLayersRecompute) {
   const Json &less = layer.begin()->second, &more = layer.rbegin()->second;
   EXPECT_EQ(less["kept_bytes"] > more["kept_bytes"],
             less["recompute_seconds"] < more["recompute_seconds"]);
-}
-
-/// With the smallest device budget, the plan needs more host memory than the 128 GB of this
-/// machine.
-TEST_F(PlanCommand, SweepsPastBudgetsThatDoNotFitInHostMemory) {
-  const Arguments settings = kLarge + Arguments{"--recompute", "none", "--sweep", "device-memory"};
-  const Outcome table = plan(settings);
-  ASSERT_EQ(table.exit_code, 0) << table.err;
-  std::istringstream lines(table.out);
-  std::vector<std::string> rows;
-  for (std::string line; std::getline(lines, line);) rows.push_back(line);
-  ASSERT_EQ(rows.size(), 1 + 10u) << table.out;  // a title and ten budgets
-  EXPECT_SAYS(rows[1], "does not fit") << table.out;
-  EXPECT_EQ(rows.back().find("does not fit"), std::string::npos) << table.out;
 }
 
 TEST_F(PlanCommand, RefusesStepsBeyondTheLimits) {
@@ -392,18 +307,6 @@ TEST_F(PlanCommand, AdvisesNoSequenceLengthBeyondTheModel) {
   const Json refused =
       plan_json({"--preset", "toy-bytes", "--machine", "rtx4090", "--device-memory", "1MiB"}, 3);
   EXPECT_GT(refused["changes"].size(), 0u);
-}
-
-TEST_F(PlanCommand, RefusesSweepsThatWouldIgnoreAFlag) {
-  const auto refuse = [&](const Arguments& arguments, const std::string& message) {
-    const Outcome outcome = plan(kToy + arguments);
-    EXPECT_EQ(outcome.exit_code, 2);
-    EXPECT_SAYS(outcome.err, message);
-  };
-  const std::string page = (folder_.path() / "page.html").string();
-  refuse({"--sweep", "step-tokens", "--html", page}, "--html shows one step");
-  refuse({"--sweep", "device-memory", "--device-memory", "4MiB"}, "--device-memory 4 MiB");
-  EXPECT_FALSE(std::filesystem::exists(page));
 }
 
 TEST_F(PlanCommand, RefusesAnEmulatedLinkOnAnotherMachine) {

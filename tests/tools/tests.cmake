@@ -7,11 +7,15 @@ ebb_test(test_tools
     tools/test_train_options.cpp
   LIBS test_support ebb_tools NOT_TSAN)
 # Measuring and planning take minutes under ThreadSanitizer, and other tests cover the same threads.
-ebb_test(test_planning SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_outdated_rates.cpp tools/test_plan.cpp LIBS test_support ebb_tools NOT_TSAN)
+ebb_test(test_planning
+  SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_outdated_rates.cpp
+    tools/test_plan.cpp tools/test_plan_sweep.cpp
+  LIBS test_support ebb_tools NOT_TSAN)
 if(EBB_SANITIZE MATCHES address)
   # These plan many times, with the code that the other tests of planning run too: five minutes under AddressSanitizer.
-  string(JOIN ":" slow PlanCommand.AddsUp* PlanCommand.MoreMemory* PlanCommand.SaysWhichUsual* PlanCommand.SaysThatTheHostMemory* PlanCommand.Sweeps* PlanCommand.TheSuggestedHostMemory* PlanCommand.AdvisesChangesThatFit
-    PlanCommand.SaysHowManyLayers* PlanCommand.SaysWhatWould* InferenceLimits.EachSuggestedChange*)
+  string(JOIN ":" slow PlanCommand.AddsUp* PlanCommand.MoreMemory* PlanCommand.SaysWhichUsual* PlanCommand.SaysThatTheHostMemory*
+    PlanCommand.Sweeps* PlanCommand.TheSuggestedHostMemory* PlanCommand.AdvisesChangesThatFit PlanCommand.SaysHowManyLayers*
+    PlanCommand.SaysWhatWould* InferenceLimits.EachSuggestedChange*)
   set_property(TEST test_planning APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-${slow}")
 endif()
 # The output of a run, and its warnings and advice.

@@ -98,7 +98,7 @@ def texts_under(folder, notices):
 
 
 def is_no_text(path):
-    """Whether a file has a few NULs at its begin and no known kind, so no advice could convert it."""
+    """Whether a file has a few NULs at its beginning and is of no kind that has its own advice."""
     try:
         with open(path, "rb") as file:
             begin = file.read(512)
