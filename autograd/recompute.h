@@ -52,7 +52,7 @@ struct Recompute {
   ValueGroups of_layer(size_t layer) const {
     return groups.empty() ? kKeepAll : groups[layer % groups.size()];
   }
-  auto operator<=>(const Recompute&) const = default;
+  auto operator<=>(const Recompute&) const = default;  ///< the order has no meaning
 };
 
 /// What the tape does with a layer.

@@ -51,7 +51,8 @@ class Tape {
     submit_own(OwnKernel(kernel));
   }
   const Kernels& kernels() const { return kernels_; }
-  /// Where all tensors of the tape are, with those of the other tapes that run together.
+  /// The memory from which this tape allocates activations, their gradients and scratch space.
+  /// Weights and inputs are elsewhere. Tapes of micro-batches that run together share it.
   const Arena& arena() const { return arena_; }
   bool training() const { return options_.training; }
 

@@ -3,14 +3,15 @@
 //   bench_recompute [--preset gpt2-bytes] [--layers 6] [--batch 4] [--length 256] [--rounds 5]
 //                   [--threads N] [--chunk-mib 8]
 //
-// One process has two trainers with the same device budget: the largest in which --layers layers
-// have to be recomputed, if only whole layers are. The first trainer recomputes the first so many
-// layers. For the second one the planner chooses what each layer recomputes. Activations stay on
-// the device. A round is a step of each. Losses and norms must be equal to the bit after each step,
-// and the states at the end. The program prints medians of the rounds: step times, the speed of the
-// second trainer relative to the first, its bound and the share of the bound. The bound is the
-// arithmetic of a step of the first trainer over that of a step that recomputes nothing. The goal
-// is 1.05 x for half of the layers.
+// One process has two trainers with the same device budget: one byte less than the smallest in
+// which the first --layers - 1 layers are recomputed as a whole. So the first trainer recomputes
+// the first --layers layers as a whole. For the second one the planner chooses what each layer
+// recomputes. Activations stay on the device. A round is a step of each; one round is run before
+// those that count. Losses and norms must be equal to the bit after each step, and the states at
+// the end; a difference is an error. The program prints medians of the rounds: step times, the
+// ratio of the two speeds, and the largest ratio that the arithmetic allows ("bound"): that of a
+// step of the first trainer over that of a step that recomputes nothing. The goal is 1.05 x for
+// half of the layers.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstring>

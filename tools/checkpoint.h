@@ -40,8 +40,7 @@ class SaveFolder {
   /// `resumed`, from which this run resumes at `step` (empty: the run does not resume), or if a
   /// name of a later checkpoint is taken.
   SaveFolder(std::string path, const std::string& resumed, uint64_t step);
-  /// Removes a folder that the constructor made, if it is empty: the run failed before its first
-  /// save.
+  /// Unlocks the folder. If the constructor made it and it is still empty, removes it.
   ~SaveFolder();
   SaveFolder(const SaveFolder&) = delete;
   SaveFolder& operator=(const SaveFolder&) = delete;

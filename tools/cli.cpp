@@ -115,8 +115,8 @@ void check_flags(const CLI::App& app, const std::vector<std::string>& arguments)
     if (!arguments[i].starts_with("--")) {
       if (--num_values >= 0) continue;
       throw ConfigError(
-          fmt::format("'{}': no flag is before this value: each value follows its flag (`{} "
-                      "--help`), and a text with spaces needs quotes",
+          fmt::format("'{}' belongs to no flag: write each value after its flag (`{} --help`), "
+                      "and put quotes around a text with spaces",
                       shortened(arguments[i]), app.get_name()));
     }
     const size_t end = arguments[i].find('=');

@@ -137,7 +137,7 @@ void check_tokenizer(const ModelSource& source, const std::string& tokenizer, in
       "{} '{}': the tokenizer has {} tokens, but the vocabulary of the model '{}' has {}: {}",
       is_given ? "--tokenizer" : "--model", tokenizer, vocabulary, source.name, source.vocabulary(),
       is_given ? "leave out --tokenizer, or give the tokenizer of this model"
-               : "give --tokenizer DIR, the tokenizer of this model"));
+               : "give --tokenizer DIR, a tokenizer with fewer tokens"));
 }
 
 std::string tokenizer_advice(bool may_train) {

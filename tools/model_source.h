@@ -42,8 +42,9 @@ std::string find_model_folder(const std::string& name);
 /// The folder with the tokenizer that --tokenizer names, by itself or by a hub id.
 std::string tokenizer_folder(const std::string& name);
 
-/// Throws ConfigError if the tokenizer has tokens that the model of a folder does not have.
-/// `is_given`: --tokenizer names the tokenizer.
+/// Throws ConfigError if a tokenizer with `vocabulary` tokens has more than the vocabulary of a
+/// model from a folder. A preset accepts every tokenizer. `tokenizer`: its name for the message.
+/// `is_given`: it is that of --tokenizer; if not, that of the model's folder.
 void check_tokenizer(const ModelSource& source, const std::string& tokenizer, int64_t vocabulary,
                      bool is_given);
 

@@ -25,7 +25,8 @@ std::optional<std::string> busy_notice(double other_load, const TrainOptions& op
   if (other_load < kBusyShare) return std::nullopt;
   return fmt::format(
       "rates: when this machine was measured, other processes used {:.0f} % of its cores, so a "
-      "step may be shorter than predicted; when the machine is idle, measure it again with `{}`",
+      "step may take less time than predicted; when the machine is idle, measure it again with "
+      "`{}`",
       100 * other_load, measure_command(options));
 }
 

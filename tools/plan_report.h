@@ -30,7 +30,7 @@ Speed speed_of(const PlannedStep& step, const PlannedMachine& machine);
 
 /// Why a plan does not fit, and what to do.
 struct Misfit {
-  std::vector<std::string> request;  ///< the first lines of a plan
+  std::vector<std::string> request;  ///< request_lines(); format_misfit() prints them
   std::string why;
   std::optional<size_t> assumed_host_bytes = {};  ///< of the machine, without --host-memory
   /// Of this machine with enough host memory; nullopt if its device is too small.
@@ -38,7 +38,8 @@ struct Misfit {
   std::vector<MemoryAnswer> memory;
   std::vector<PlannedChange> changes;  ///< after which it fits
 };
-/// The model, the machine and the step that are planned.
+/// The lines with which the text of a plan begins: the model, the machine and the step. `type`: of
+/// the weights.
 std::vector<std::string> request_lines(const PlannedMachine& machine, const std::string& model,
                                        uint64_t num_parameters, DType type,
                                        const BatchShape& shape);

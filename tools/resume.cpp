@@ -11,7 +11,6 @@
 #include "tools/cli.h"
 #include "tools/flag_values.h"
 #include "tools/run_id.h"
-#include "tools/size_parse.h"
 
 namespace ebb {
 namespace {
@@ -72,8 +71,8 @@ void check_model(const Resumed& resumed, const TrainOptions& options) {
   if (given == saved) return;
   throw ConfigError(fmt::format(
       "--resume '{0}' continues a model of {1} parameters, and {2} '{3}' has {4}: leave out {2}",
-      resumed.checkpoint, format_count(saved), options.model.empty() ? "--preset" : "--model",
-      source.name, format_count(given)));
+      resumed.checkpoint, saved, options.model.empty() ? "--preset" : "--model", source.name,
+      given));
 }
 
 LoggedRun logged_run_of(const Resumed& resumed) {

@@ -40,7 +40,7 @@ RunPosition start_of(const std::optional<Resumed>& resumed, const TrainSetup& se
 
 /// ConfigError if the checkpoint is past the end of the run.
 void check_end(const std::optional<Resumed>& resumed, const TrainSetup& setup);
-/// Whether the checkpoint is that of the last step.
+/// True if this run resumes from the state after its last step. False if it does not resume.
 bool is_finished(const std::optional<Resumed>& resumed, const TrainSetup& setup);
 
 /// "ebb 0.1.0 on host with bf16-dot arithmetic, AuthenticAMD 26/2". Runs with equal texts compute

@@ -100,9 +100,10 @@ void check_num_samples(const DataFlags& flags, const TokenData& tokens, const Ba
   }
   throw ConfigError(fmt::format(
       "{}data has {} tokens, but one micro-batch needs {} (--micro-batch-size {} x --seq-length "
-      "{}, and one more). They fill {} sequences of {}: give more data, {}a smaller --seq-length",
+      "{}, and one more); the data fills {} sequences of {} tokens: give more data{} or a smaller "
+      "--seq-length",
       flags.prefix, tokens.num_tokens(), least * length + 1, shape.batch_size, length, num_samples,
-      length, num_samples > 0 ? fmt::format("--micro-batch-size {} or ", num_samples) : "or "));
+      length, num_samples > 0 ? fmt::format(", --micro-batch-size {}", num_samples) : ""));
 }
 
 /// The file that tokenize.py writes beside the record: PREFIX.documents.

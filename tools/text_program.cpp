@@ -70,9 +70,10 @@ std::string missing_package_text(const nlohmann::json& answer) {
           ? fmt::format("'{}' -m pip install {}", python, packages)
           : fmt::format("python3 -m venv '{0}' && '{0}/bin/pip' install {1}", folder, packages);
   return fmt::format(
-      "text becomes tokens in Python, and {} has no module {}. Needed are the packages {}. Install "
-      "them where ebb looks for them: {} (or name a Python that has them: export "
-      "EBB_PYTHON=venv/bin/python). {}",
+      "text becomes tokens in Python, and {} has no module {}. It needs the packages {}. Install "
+      "them "
+      "where ebb looks for them: {} (or name a Python that has them: export "
+      "EBB_PYTHON=/path/to/python). {}",
       python, answer.at("missing").get<std::string>(), packages, install, kWithoutPython);
 }
 

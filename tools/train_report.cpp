@@ -250,7 +250,7 @@ std::string format_brief_header(const TrainOptions& options, const TrainSetup& s
                                               tier_text(p.ledger, Tier::Host))));
   lines.push_back(named("plan", plan_text(setup)));
   if (options.save.empty() && !setup.device.emulate_compute) {
-    lines.push_back(named("save", "nothing: --save DIR, which would keep the weights, is missing"));
+    lines.push_back(named("save", "nothing is saved; to keep the weights, give --save DIR"));
   }
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }

@@ -3,25 +3,27 @@
 
     python3 bench/gpu/emulated_claims.py EBB [8B 10B 14B 17B 19B] [--steps 6] [--text PATH]
 
-EBB is the program. No GPU is needed, but two cores and up to 19 GiB of free memory. For each claim, the fastest division into
-micro-batches is found on the machine of h200_7d03729.json. `ebb plan` and `ebb train` of the small model use the same division,
---emulate-compute and --link: the executor, the copies and Adam are real, and kernels sleep. What is scaled:
+EBB is the program. No GPU is needed, but two cores and up to 19 GiB of free memory. For each claim, `ebb plan` finds the fastest
+division into micro-batches with the rates of the H200 in h200_7d03729.json. `ebb plan` and `ebb train` of the small model use the
+same division, --emulate-compute and --link: the executor, the copies and Adam are real, and kernels sleep. What is scaled:
 
 - Channels, vocabulary and the tokens of a sequence are divided by 32/7; the numbers of layers and sequences stay. So the bytes of
   weights, state and activations are divided by 20.9, and so are both budgets. The arithmetic is divided by 95.5.
 - A quarter of the heads is left, and each has 112 instead of 128 channels. Chunks have 4 MiB, which is a multiple of a huge page; a
   twentieth of 64 MiB is not. So there are 0.77 x as many chunks.
 - Adam has its real speed, on one thread. The copies of both directions have the other core, because a GPU's copies use no core.
-  Adam's rate is measured before each claim, and the rates of the link, of kernels and of device memory keep their proportions to it.
-- The emulated device has one rate for all arithmetic. This rate and that of device memory are multiplied by one factor, so that a
-  step without recomputation keeps its proportion, too. Recomputed norms and attention are cheaper than on the H200.
+  Adam's rate is measured before each claim. The rates of the link, of arithmetic and of device memory are scaled so that the times of
+  copies, kernels and updates have the same ratios as on the H200.
+- The emulated device has one rate for all arithmetic. It is chosen so that the compute time of a step without recomputation has the
+  right ratio. Recomputed norms and attention are cheaper than on the H200.
 
-Columns: the step in the H200's plan, and how long its streams work, in percent of the step; Adam's rate here in GB/s; the step in
+Columns: the claim, its model, the tokens of a step, both budgets and the micro-batches; the step in the H200's plan, and how long its streams work, in percent of the step; Adam's rate here in GB/s; the step in
 the emulated plan, and its streams; the median of the measured steps, the fastest one, and the median against the emulated plan. If
-the fastest step is much below the median, other programs used the cores. The emulated plan assumes that copies and Adam share one
-core, so it is pessimistic if they overlap much.
+the fastest step is much below the median, other programs used the cores. In a run, copies and Adam have a core each; the emulated
+plan assumes that they share one, so it is pessimistic if they overlap much.
 
-Exit code: 0 if all steps were within 10 %; 1 otherwise, also if a claim does not fit or its training fails.
+Exit code: 0 if the median step of each run is within 10 % of its emulated plan; 1 otherwise, also if a claim does not fit or its
+training fails.
 """
 
 import argparse
@@ -137,6 +139,8 @@ def main():
     parser.add_argument("--steps", type=int, default=6, help="the first one does not count")
     parser.add_argument("--text", default=str(claims.ROOT / "tests"))
     options = parser.parse_args()
+    if unknown := set(options.names) - {claim.model for claim in planned_claims.claims()}:
+        parser.error(f"there is no claim about {', '.join(sorted(unknown))}")
     print(f"{'':3}{'':5}{'step':>4}{'device':>7}{'host':>8} {'micro':>7}{'H200 s':>7}   busy: comp load stor upd |"
           f"{'Adam':>6}{'plan s':>8}   busy: comp load stor upd{'median s':>9}{'fastest':>9}{'off':>8}", flush=True)
     with tempfile.TemporaryDirectory() as held:

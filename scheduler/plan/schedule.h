@@ -83,7 +83,7 @@ struct ScheduleFields {
   /// micro-batch.
   Field<uint32_t> kept_sums = {};
 
-  auto operator<=>(const ScheduleFields&) const = default;
+  auto operator<=>(const ScheduleFields&) const = default;  ///< the order has no meaning
 };
 using Schedule = ScheduleFields<std::type_identity_t, Recompute>;
 using ScheduleRequest = ScheduleFields<std::optional, RecomputeRequest>;

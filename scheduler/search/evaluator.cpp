@@ -38,6 +38,7 @@ std::string Evaluator::evaluate(PlannedCandidate& candidate) const {
   const Preparation& context = *candidate.context;
   const Plan& plan = candidate.plan;
   Candidate& c = candidate.candidate;
+  c.why_not.clear();
   const Ledger ledger = ledger_with(context, plan);
   c.device_bytes = ledger.total(Tier::Device);
   const size_t home = c.host_bytes = ledger.total(Tier::Host);

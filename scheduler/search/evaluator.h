@@ -50,9 +50,11 @@ PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
 /// smaller `schedule_index` and then the smaller `row` comes first.
 bool comes_first(const PlannedCandidate& a, const PlannedCandidate& b);
 
-/// Evaluates candidates by budgets and the rates of a machine, and remembers the result for each
+/// Evaluates candidates by budgets and the rates of a machine. plans() stores its result by
 /// schedule, because the refinements of different candidates come to the same schedules.
-/// Thread-safe.
+/// plans_accepted() and replaces() use it to reject a schedule without planning it again.
+/// REQUIRES: the contexts of all candidates have the same model, options and budgets, and c.context
+/// is a context of c.asked. Several threads may call all functions, each with its own candidates.
 class Evaluator {
  public:
   /// Both arguments must outlive this object.
@@ -62,16 +64,18 @@ class Evaluator {
   /// Stores in c.candidate the memory, the bytes moved and the simulated time of c.plan, but no
   /// bound, and returns an empty string. If the budget of host memory or that of device and host
   /// memory together is too small, returns the text of the error, and stores the reason in
-  /// c.candidate.why_not and no time. The budget of device memory is not checked, because the
-  /// number of blocks is already chosen for it.
+  /// c.candidate.why_not; time and bytes moved stay as they were. The budget of device memory is
+  /// not checked, because the number of blocks is already chosen for it.
   std::string evaluate(PlannedCandidate& c) const;
   /// Computes the bound of c.plan.
   void bound(PlannedCandidate& c) const;
-  /// Makes c.plan for the schedule c.asked and evaluates it. Returns whether it fits the budgets.
-  /// REQUIRES: c.context->num_blocks >= c.context->smallest_blocks.
+  /// Makes c.plan for the schedule c.asked, evaluates it, and stores the result. Returns whether it
+  /// fits the budgets. REQUIRES: c.context->num_blocks >= c.context->smallest_blocks.
   bool plans(PlannedCandidate& c);
-  /// As plans(), but also returns false if it fits and accepts(c.candidate) is false. If an earlier
-  /// plan for the same schedule shows this, nothing is planned, and `c` does not change.
+  /// Plans `c` as plans() does. Returns whether the plan fits and accepts(c.candidate) is true. If
+  /// the stored result of c.asked shows that the answer is false, nothing is planned, and `c` does
+  /// not change. In all other cases `c` has the new plan. accepts() may also get a stored result,
+  /// which has no bound.
   template <class Accepts>
   bool plans_accepted(PlannedCandidate& c, const Accepts& accepts) {
     const Candidate* const known = result_of(c.asked);

@@ -30,8 +30,9 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
                             const Schedule& schedule, const Budgets& budgets,
                             std::span<const ObservedLayer> layers);
 
-/// True if both schedules have the same context. It depends only on the micro-batch order, the
-/// recomputation and the placement of activations.
+/// True if prepare_context() returns equal contexts for both schedules, apart from
+/// Preparation::schedule. A context depends only on the micro-batch order, the recomputation and
+/// the placement of activations.
 bool have_same_context(const Schedule& a, const Schedule& b);
 
 /// The text of an error: a message with a table below it, without a newline at the end.

@@ -111,7 +111,6 @@ bool Refinement::replaces_with_trace(PlannedCandidate other, PlannedCandidate& c
 // More activations in host memory may leave too little for undo logs and gradient buffers.
 bool Refinement::plans_with_less_at_home(PlannedCandidate& c) const {
   while (!evaluator_.plans(c)) {
-    c.candidate.why_not.clear();
     const std::vector<Setting> settings = settings_of(requested_, *c.context, c.asked);
     const auto large = std::ranges::find_if(
         settings, [&](const Setting& s) { return s.takes_host_memory && s.now(c.asked) > 0; });

@@ -18,12 +18,12 @@ namespace ebb {
 /// A candidate is better if is_better() says so (scheduler/search/evaluator.h). A plan is short if
 /// it has at most 150,000 operations: planning a longer one again takes seconds.
 ///
-/// The functions change only their argument. Several threads may call them at once for different
-/// candidates, if `run_dry` is thread-safe.
+/// Besides their argument, the functions change only the results that `evaluator` stores. Several
+/// threads may call them at once for different candidates, if `run_dry` is thread-safe.
 class Refinement {
  public:
-  /// Returns the context (scheduler/search/prepare.h) of this schedule, never null. Its exceptions
-  /// reach the caller.
+  /// Returns a context (scheduler/search/prepare.h) of this schedule, never null; the settings on
+  /// which a context does not depend may differ. Its exceptions reach the caller.
   using RunDry = std::function<std::shared_ptr<const Preparation>(const Schedule&)>;
 
   /// `requested`: the options of the user, which must outlive this object, as `evaluator` must.

@@ -258,7 +258,7 @@ TEST_F(Checkpoints, OtherModelsAreRefused) {
   train_until_six();
   EXPECT_FAILS(run({"train", "--resume", "--save", save(), "--dtype", "fp32"}), 2, "--dtype bf16");
   EXPECT_FAILS(run({"train", "--resume", "--save", save(), "--preset", "gpt-6x384-bytes"}), 2,
-               "continues a model of 858880 parameters, and --preset 'gpt-6x384-bytes' has 11.1 M");
+               "continues a model of 858880 parameters, and --preset 'gpt-6x384-bytes' has 11139072");
 }
 
 /// Otherwise a later --resume would load a checkpoint of another run.

@@ -47,7 +47,7 @@ TEST_F(CommandLineTest, HelpOfACommandHasTwoSpellings) {
 }
 
 TEST_F(CommandLineTest, SaysThatNothingIsSaved) {
-  const std::string text = "nothing: --save DIR";
+  const std::string text = "nothing is saved; to keep the weights, give --save DIR";
   EXPECT_SAYS(run_train({"--steps", "1"}).err, text);
   const Outcome saves = run_train({"--steps", "1", "--save", (folder_.path() / "s").string()});
   EXPECT_EQ(saves.err.find(text), std::string::npos) << saves.err;

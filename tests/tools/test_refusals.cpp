@@ -94,15 +94,15 @@ TEST_F(CommandLineTest, UnknownCommandsAndFlagsAreErrors) {
   EXPECT_FAILS(run_train({"--bogus"}), 2, "--bogus");
   EXPECT_FAILS(run_train({"--num-layers", "2"}), 2, "--num-layers");
   EXPECT_FAILS(run({"models", "--bogus"}), 2, "--bogus");
-  EXPECT_FAILS(run({"devices", "extra"}), 2, "'extra': no flag is before this value");
+  EXPECT_FAILS(run({"devices", "extra"}), 2, "'extra' belongs to no flag");
 }
 
 TEST_F(CommandLineTest, TheFirstValueWithoutAFlagIsNamed) {
-  EXPECT_FAILS(run({"generate", "tuned", "hello"}), 2, "'tuned': no flag is before this value");
+  EXPECT_FAILS(run({"generate", "tuned", "hello"}), 2, "'tuned' belongs to no flag");
   EXPECT_FAILS(run({"generate", "--model", "tuned", "--prompt", "one", "two"}), 2,
-               "'two': no flag is before this value");
-  EXPECT_FAILS(run_train({"--resume", "one", "two"}), 2, "'two': no flag is before this value");
-  EXPECT_FAILS(run({"generate", "--chat", "one"}), 2, "'one': no flag is before this value");
+               "'two' belongs to no flag");
+  EXPECT_FAILS(run_train({"--resume", "one", "two"}), 2, "'two' belongs to no flag");
+  EXPECT_FAILS(run({"generate", "--chat", "one"}), 2, "'one' belongs to no flag");
   const Outcome two_files = run({"train", "--preset", kToy, "--data", text_, text_, "--dry-run",
                                  "--seq-length", "32", "--device", "host"});
   EXPECT_EQ(two_files.exit_code, 0) << two_files.err;
@@ -171,10 +171,11 @@ TEST_F(CommandLineTest, UnusableDataIsRefused) {
   EXPECT_FAILS(with_data(folder_.write("empty.txt", "")), 2, "empty.txt' is empty: give text");
   const std::string shorter = folder_.write("short.txt", some_text(128));
   EXPECT_FAILS(with_data(shorter), 2, "has 128 tokens, but one micro-batch needs 129");
-  EXPECT_FAILS(with_data(shorter), 2,
-               "fill 3 sequences of 32: give more data, --micro-batch-size 3 or a smaller --seq");
+  EXPECT_FAILS(
+      with_data(shorter), 2,
+      "the data fills 3 sequences of 32 tokens: give more data, --micro-batch-size 3 or a");
   EXPECT_FAILS(with_data(folder_.write("shorter.txt", some_text(20))), 2,
-               "fill 0 sequences of 32: give more data, or a smaller --seq-length");
+               "the data fills 0 sequences of 32 tokens: give more data or a smaller --seq-length");
   const std::string tokens("\x01\x00\x00\x02\x03\x00", 6);  // 1, 512, 3
   EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens)), 2, "--token-type");
   EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens), {"--token-type", "u16"}), 2,

@@ -157,8 +157,8 @@ def refuse_others(begin, path):
         if begin.startswith(first):
             raise InputError(f"{path} is {advice.format(name=shlex.quote(str(path)), path=str(path))}")
     if has_few_nuls(begin):
-        raise InputError(f"{path} is no text, because byte {begin.index(0)} is NUL: give files of text, or a folder, of "
-                         "which such files are left out")
+        raise InputError(f"{path} is no text, because byte {begin.index(0)} is NUL: give files of text, or give the "
+                         "folder, and files like this one are left out")
     if b"\0" in begin:
         refuse_nul(path, begin.index(b"\0"))
 
