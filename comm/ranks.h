@@ -1,0 +1,66 @@
+// The ranks of a run, seen from one of them.
+//
+// A rank is a thread or a process with a device. All ranks of a run train one model together. They
+// meet in two ways. An exchange is collective: each rank gives a few bytes and receives those of
+// all ranks. A signal is one number that its rank raises, from step to step; other ranks wait until
+// it has reached a value. What a rank wrote before raise() is visible to a rank after its wait().
+//
+//   ranks.raise(kChunkUpdated + 7, step);           // by the rank that stores chunk 7
+//   ranks.wait(owner, kChunkUpdated + 7, step);     // by every rank that loads it
+//
+// Waits must not form a cycle. Signals of a rank are numbered from 0.
+//
+// Thread-safety: one thread of a rank at a time calls exchange(). Any thread may call the others.
+// One signal is raised by one thread at a time.
+//
+// Errors: after fail() of any rank, or when a rank is gone, each call that waits throws RankLost on
+// every rank, now and later. A wait that lasts longer than the time limit throws it, too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/errors.h"
+
+namespace ebb {
+
+/// Another rank has failed, is gone, or makes no progress. The message names it.
+class RankLost : public Error {
+ public:
+  using Error::Error;
+};
+
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+  /// The number of this rank, from 0, and the number of all ranks.
+  virtual uint32_t rank() const = 0;
+  virtual uint32_t size() const = 0;
+
+  /// Gives `mine` to all ranks, and fills `all` with the bytes of rank 0, then those of rank 1, and
+  /// so on. Returns when all ranks have called it. Throws LogicError unless all ranks give the same
+  /// number of bytes, and all.size() is that number times size().
+  virtual void exchange(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+
+  /// Allocates `bytes` of zeroed memory that every rank of this machine can address; ranks may ask
+  /// for different sizes. Returns the address of the memory of each rank in this process. Collective.
+  /// The memory lives as long as this object.
+  virtual std::vector<std::byte*> share(size_t bytes) = 0;
+
+  /// Makes `count` signals of this rank, all 0. Collective, with the same count; called once.
+  virtual void create_signals(uint32_t count) = 0;
+  /// Raises a signal of this rank to `value`. REQUIRES: `value` is not below its value.
+  virtual void raise(uint32_t signal, uint32_t value) = 0;
+  /// Blocks until the signal of the rank `of` is at least `value`.
+  virtual void wait(uint32_t of, uint32_t signal, uint32_t value) = 0;
+
+  /// Ends the run of all ranks: their waits throw RankLost with this message and the number of this
+  /// rank. The first failure counts.
+  virtual void fail(std::string_view message) noexcept = 0;
+};
+
+}  // namespace ebb
