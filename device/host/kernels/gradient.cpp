@@ -7,50 +7,13 @@
 #include <hwy/highway.h>
 
 #include "device/host/kernels/simd-inl.h"
+#include "device/partial_norm-inl.h"
 #include "system/thread_team.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
-
-constexpr int64_t kNumPartialSums = 64;
-
-/// Partial sum l adds the squares of elements l, l + 64, ... in fp64, where a product of two fp32
-/// is exact.
-struct PartialSums {
-  double sums[kNumPartialSums] = {};
-
-  /// Adds n more elements. REQUIRES: the number of elements added so far is a multiple of 64.
-  template <class T>
-  void add(const T* x, int64_t n) {
-    int64_t i = 0;
-    for (; i + kNumPartialSums <= n; i += kNumPartialSums) add_to_each(x + i);
-    for (int64_t l = 0; i + l < n; ++l) add_one(l, x[i + l]);
-  }
-  double total() {
-    for (int64_t half = kNumPartialSums / 2; half > 0; half /= 2) {
-      for (int64_t l = 0; l < half; ++l) sums[l] += sums[l + half];
-    }
-    return sums[0];
-  }
-
- private:
-  template <class T>
-  void add_to_each(const T* x) {
-    for (int64_t l = 0; l < kNumPartialSums; ++l) add_one(l, x[l]);
-  }
-  /// Compilers do not vectorise the conversion of F16, so it is done in vectors first.
-  void add_to_each(const F16* x) {
-    alignas(64) float wide[kNumPartialSums];
-    for (int64_t l = 0; l < kNumPartialSums; l += kWide) store(wide + l, load(x + l));
-    add_to_each(wide);
-  }
-  void add_one(int64_t l, float x) {
-    const double v = static_cast<double>(x);
-    sums[l] += v * v;
-  }
-};
 
 /// Stores the rounded elements [begin, begin + n) to `to`.
 template <class T>

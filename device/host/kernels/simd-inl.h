@@ -10,16 +10,16 @@
 #define EBB_HOST_KERNELS_SIMD_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 
+#include "device/bf16-inl.h"
 #include "device/dtype.h"
 #include "device/f16-inl.h"
 #include "device/kernel_arguments.h"
+#include "device/stream_lines-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
@@ -57,20 +57,7 @@ HWY_INLINE Part load_part(const F16* p) { return load_f16(PartTag(), p); }
 
 HWY_INLINE void store_part(float* p, Part v) { hn::StoreU(v, PartTag(), p); }
 
-// Rounds to nearest even with integer operations, because Highway's conversion truncates.
-HWY_INLINE void store_part(BF16* p, Part v) {
-  const hn::Rebind<uint16_t, PartTag> d16;
-  const hn::Rebind<int32_t, PartTag> di32;
-  const hn::Rebind<uint32_t, PartTag> d32;
-  const auto x = hn::BitCast(d32, v);
-  const auto high = hn::ShiftRight<16>(x);
-  const auto odd = hn::And(high, hn::Set(d32, 1u));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(x, hn::Add(odd, hn::Set(d32, 0x7fffu))));
-  const auto quiet_nan = hn::Or(high, hn::Set(d32, 0x40u));
-  const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));
-  const auto bits = hn::IfThenElse(is_nan, quiet_nan, rounded);
-  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di32, bits)), d16, &p->bits);
-}
+HWY_INLINE void store_part(BF16* p, Part v) { store_bf16(PartTag(), v, p); }
 
 HWY_INLINE void store_part(F16* p, Part v) { store_f16(PartTag(), v, p); }
 
@@ -112,25 +99,6 @@ HWY_INLINE void store_up_to(T* p, const Wide& v, int64_t n) {
   alignas(64) float lanes[kWide];
   store(lanes, v);
   store_lanes(p, n, lanes);
-}
-
-/// Copies whole cache lines past the caches. hwy::FlushStream() makes the lines visible to other
-/// threads. Sanitizers only see ordinary stores, so builds with a sanitizer use memcpy. REQUIRES:
-/// `to` is aligned to 64 bytes, and `bytes` is a multiple of 64.
-HWY_INLINE void stream_lines(void* to, const void* from, int64_t bytes) {
-#if HWY_TARGET == HWY_SCALAR || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-#else
-  const hn::CappedTag<uint8_t, 64> d;
-  for (int64_t i = 0; i < bytes; i += static_cast<int64_t>(hn::Lanes(d))) {
-    hn::Stream(hn::LoadU(d, static_cast<const uint8_t*>(from) + i), d,
-               static_cast<uint8_t*>(to) + i);
-  }
-#endif
-}
-
-HWY_INLINE bool is_whole_lines(const void* p, int64_t bytes) {
-  return reinterpret_cast<uintptr_t>(p) % 64 == 0 && bytes % 64 == 0;
 }
 
 HWY_INLINE Wide broadcast(float x) {
