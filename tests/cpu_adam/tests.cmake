@@ -3,7 +3,7 @@ ebb_test_objects(adamw_reference SOURCES ${dir}/reference.cpp LIBS Eigen3::Eigen
 ebb_test(test_cpu_adam
   SOURCES $<TARGET_OBJECTS:adamw_reference> ${dir}/state.cpp ${dir}/test_adamw.cpp ${dir}/test_same_bits.cpp
           ${dir}/test_master.cpp ${dir}/test_gradient_norm.cpp ${dir}/test_state_hash.cpp
-          ${dir}/test_undo.cpp
+          ${dir}/test_ordered_sum.cpp ${dir}/test_undo.cpp
   LIBS ebb_cpu_adam Eigen3::Eigen COMPUTES)
 if(EBB_SANITIZE MATCHES thread)
   # Types and rounding bounds do not change what the threads do.

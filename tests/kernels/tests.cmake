@@ -1,7 +1,7 @@
 # The same tests run on each device that computes: the host, a GPU, and the emulated GPU, whose kernels are compiled from the
 # same source. Their objects are compiled once. Without a GPU the tests are skipped; with EBB_REQUIRE_CUDA=1 they fail.
 set(on_devices harness.cpp reference.cpp bit_cases.cpp test_linear.cpp test_linear_activation.cpp test_norm.cpp test_rms_norm.cpp test_rotary.cpp test_swiglu.cpp
-  test_elementwise.cpp test_embedding.cpp test_attention.cpp test_attention_cached.cpp test_dropout.cpp test_loss.cpp test_multiply.cpp test_softmax.cpp test_squared_error.cpp test_own_kernel.cpp test_gradient.cpp test_adamw.cpp test_contracts.cpp)
+  test_elementwise.cpp test_embedding.cpp test_attention.cpp test_attention_cached.cpp test_dropout.cpp test_loss.cpp test_multiply.cpp test_softmax.cpp test_squared_error.cpp test_own_kernel.cpp test_gradient.cpp test_ordered_sum.cpp test_adamw.cpp test_contracts.cpp)
 list(TRANSFORM on_devices PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 # The references run on one thread and get what other threads wrote from the harness, which ThreadSanitizer checks.
 if(EBB_SANITIZE MATCHES thread)
