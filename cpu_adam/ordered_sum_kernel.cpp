@@ -19,6 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
+namespace {
 
 /// Elements that are summed at a time. The sums of a block stay in the first-level cache.
 constexpr int64_t kBlock = 2048;
@@ -138,6 +139,7 @@ double sum_of_squares_as(const std::byte* gradient, DType type, int64_t first, i
   });
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace ebb
 HWY_AFTER_NAMESPACE();
