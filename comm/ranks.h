@@ -13,8 +13,10 @@
 // Thread-safety: one thread of a rank at a time calls exchange(). Any thread may call the others.
 // One signal is raised by one thread at a time.
 //
-// Errors: after fail() of any rank, or when a rank is gone, each call that waits throws RankLost on
-// every rank, now and later. A wait that lasts longer than the time limit throws it, too.
+// Errors: after the first fail() of any rank, and when a rank is gone or a wait lasts longer than
+// the time limit, each call that waits throws RankLost on every rank, now and later, with one
+// message. So a rank that ends because of an error must call fail(): the others then do not wait
+// for it.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +49,8 @@ class Ranks {
   virtual void exchange(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
   /// Allocates `bytes` of zeroed memory that every rank of this machine can address; ranks may ask
-  /// for different sizes. Returns the address of the memory of each rank in this process. Collective.
-  /// The memory lives as long as this object.
+  /// for different sizes. Returns the address of the memory of each rank in this process.
+  /// Collective. The memory lives as long as this object.
   virtual std::vector<std::byte*> share(size_t bytes) = 0;
 
   /// Makes `count` signals of this rank, all 0. Collective, with the same count; called once.
@@ -58,8 +60,8 @@ class Ranks {
   /// Blocks until the signal of the rank `of` is at least `value`.
   virtual void wait(uint32_t of, uint32_t signal, uint32_t value) = 0;
 
-  /// Ends the run of all ranks: their waits throw RankLost with this message and the number of this
-  /// rank. The first failure counts.
+  /// Ends the run of all ranks: waits of every rank throw RankLost with the number of this rank and
+  /// this message (its first 900 bytes). Only the first failure of all ranks counts.
   virtual void fail(std::string_view message) noexcept = 0;
 };
 

@@ -12,7 +12,7 @@ import re
 import sys
 
 # A module is a folder; a file belongs to the longest module name that its path begins with. Every module may include
-# itself and device/errors.h. A module that is not listed here, such as comm/ before it exists, has no files yet.
+# itself and device/errors.h. A module that is not listed here, such as python/ before it exists, has no files yet.
 SCHEDULER = {"scheduler/plan", "scheduler/search", "scheduler/run"}
 LIBRARY = {"system", "device", "chunk", "cpu_adam", "comm", "autograd", "io", "model_zoo"} | SCHEDULER
 EVERYTHING = LIBRARY | {"device/host", "device/sim", "ebb"}

@@ -1,0 +1,146 @@
+#include "comm/local_ranks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "device/errors.h"
+#include "system/clock.h"
+
+namespace ebb {
+namespace {
+
+constexpr double kLookEvery_s = 0.05;  // how soon a waiting thread sees a failure
+// Instead of the number of bytes: this rank called exchange() with a wrong output.
+constexpr uint64_t kWrongOutput = ~uint64_t{0};
+
+constexpr const char* kOperationNames[] = {"exchange", "share", "create_signals"};
+
+std::string call_text(const RoundEntry& entry) {
+  const char* name = kOperationNames[std::min<size_t>(entry.operation, 2)];
+  if (entry.bytes == kWrongOutput) return fmt::format("{}() with an output of a wrong size", name);
+  return fmt::format("{}() with {} bytes", name, entry.bytes);
+}
+
+}  // namespace
+
+void LocalRanks::exchange(std::span<const std::byte> mine, std::span<std::byte> all) {
+  collect(Operation::Exchange, mine, all);
+}
+
+void LocalRanks::collect(Operation operation, std::span<const std::byte> mine,
+                         std::span<std::byte> all) {
+  const bool fits = all.size() == mine.size() * size();
+  size_t done = 0;
+  do {
+    const size_t n = std::min(kExchangePieceBytes, mine.size() - done);
+    const uint32_t parity = rounds_ % 2;
+    RankSlot& own = block_.slot(rank_);
+    own.entries[parity].operation = static_cast<uint32_t>(operation);
+    own.entries[parity].bytes = fits ? mine.size() : kWrongOutput;
+    if (n > 0) std::memcpy(own.entries[parity].piece, mine.data() + done, n);
+    own.arrived.raise(++rounds_);
+    for (uint32_t r = 0; r < size(); ++r) {
+      wait_for(block_.slot(r).arrived, rounds_, r, [&] {
+        return fmt::format("called {}() (collective call {})",
+                           kOperationNames[static_cast<uint32_t>(operation)], rounds_);
+      });
+    }
+    check_entries(parity);
+    for (uint32_t r = 0; n > 0 && r < size(); ++r) {
+      std::memcpy(all.data() + r * mine.size() + done, block_.slot(r).entries[parity].piece, n);
+    }
+    done += n;
+  } while (done < mine.size());
+}
+
+// All ranks see the same entries, so they all throw, or none does.
+void LocalRanks::check_entries(uint32_t parity) const {
+  const RoundEntry& first = block_.slot(0).entries[parity];
+  for (uint32_t r = 0; r < size(); ++r) {
+    const RoundEntry& entry = block_.slot(r).entries[parity];
+    if (entry.operation == first.operation && entry.bytes == first.bytes &&
+        entry.bytes != kWrongOutput) {
+      continue;
+    }
+    throw LogicError(fmt::format("collective calls differ: rank {} calls {}, rank 0 {}", r,
+                                 call_text(entry), call_text(first)));
+  }
+}
+
+void LocalRanks::create_signals(uint32_t count) {
+  EBB_CHECK(signals_.empty(), "signals are created once");
+  const std::vector<uint32_t> counts = collect(Operation::CreateSignals, count);
+  for (uint32_t r = 0; r < size(); ++r) {
+    EBB_CHECK(counts[r] == counts[0], fmt::format("rank {} creates {} signals, rank 0 creates {}",
+                                                  r, counts[r], counts[0]));
+  }
+  for (std::byte* memory : share(count * sizeof(FutexWord))) {
+    signals_.push_back(reinterpret_cast<FutexWord*>(memory));
+  }
+  num_signals_ = count;
+}
+
+void LocalRanks::raise(uint32_t signal, uint32_t value) {
+  EBB_CHECK(signal < num_signals_, fmt::format("signal {} of {}", signal, num_signals_));
+  FutexWord& word = signals_[rank_][signal];
+  EBB_CHECK(word.load() <= value,
+            fmt::format("signal {} is lowered from {} to {}", signal, word.load(), value));
+  word.raise(value);
+}
+
+void LocalRanks::wait(uint32_t of, uint32_t signal, uint32_t value) {
+  EBB_CHECK(of < size() && signal < num_signals_,
+            fmt::format("signal {} of {}, rank {} of {}", signal, num_signals_, of, size()));
+  const FutexWord& word = signals_[of][signal];
+  wait_for(word, value, of, [&] {
+    return fmt::format("raised signal {} to {} (its value is {})", signal, value, word.load());
+  });
+}
+
+template <class Awaited>
+void LocalRanks::wait_for(const FutexWord& word, uint32_t value, uint32_t of,
+                          const Awaited& awaited) {
+  double waited_s = 0, last_s = 0;
+  for (uint32_t seen = 0;;) {
+    throw_if_failed();
+    if ((seen = word.load()) >= value) return;
+    if (last_s == 0) last_s = steady_now_s();
+    if (waited_s >= timeout_s_) {
+      announce(fmt::format("rank {} has waited {:.3g} s for rank {}, which has not {}", rank_,
+                           timeout_s_, of, awaited()));
+      continue;
+    }
+    word.sleep(seen, std::min(kLookEvery_s, timeout_s_ - waited_s));
+    const double now_s = steady_now_s();
+    waited_s += std::min(now_s - last_s, 2 * kLookEvery_s);  // more if the process was stopped
+    last_s = now_s;
+  }
+}
+
+void LocalRanks::fail(std::string_view message) noexcept {
+  char text[kFailureBytes];
+  std::snprintf(text, sizeof text, "rank %u failed: %.*s", rank_,
+                static_cast<int>(std::min(message.size(), sizeof text)), message.data());
+  announce(text);
+}
+
+void LocalRanks::announce(std::string_view text) noexcept {
+  const std::lock_guard lock(announcing_);
+  uint32_t none = 0;
+  if (block_.failed.load(std::memory_order_acquire) != none) return;
+  char* failure = block_.slot(rank_).failure;
+  const size_t n = std::min(text.size(), kFailureBytes - 1);
+  std::memcpy(failure, text.data(), n);
+  failure[n] = 0;
+  block_.failed.compare_exchange_strong(none, rank_ + 1, std::memory_order_acq_rel);
+}
+
+void LocalRanks::throw_if_failed() const {
+  const uint32_t failed = block_.failed.load(std::memory_order_acquire);
+  if (failed != 0) throw RankLost(block_.slot(failed - 1).failure);
+}
+
+}  // namespace ebb

@@ -1,0 +1,72 @@
+// One rank among the ranks of one machine, which meet in a control block. The base of ranks that
+// are threads and of ranks that are processes. A derived class says where the control block is and
+// how memory is shared.
+//
+// Exchanges: each rank writes its bytes to its own slot, raises `arrived`, and reads the slots of
+// all ranks when they have arrived. Round i uses the entry i % 2 of each slot. A rank writes an
+// entry again two rounds later. Then all ranks have arrived in the round between, so they have read
+// the entry.
+//
+// Failures: a thread that waits looks every 50 ms whether a failure was announced. The time limit
+// of a wait counts only time in which the process ran: a run that is stopped as a whole (Ctrl-Z)
+// and continued does not fail.
+//
+// Thread-safety and errors: as Ranks.
+#pragma once
+
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "comm/control_block.h"
+#include "comm/ranks.h"
+
+namespace ebb {
+
+class LocalRanks : public Ranks {
+ public:
+  /// REQUIRES: `block` outlives this object.
+  LocalRanks(ControlBlock& block, uint32_t rank, double timeout_s)
+      : block_(block), rank_(rank), timeout_s_(timeout_s) {}
+
+  uint32_t rank() const override { return rank_; }
+  uint32_t size() const override { return block_.size; }
+  void exchange(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  void create_signals(uint32_t count) override;
+  void raise(uint32_t signal, uint32_t value) override;
+  void wait(uint32_t of, uint32_t signal, uint32_t value) override;
+  void fail(std::string_view message) noexcept override;
+
+ protected:
+  enum class Operation : uint32_t { Exchange, Share, CreateSignals };
+
+  /// An exchange that also checks that all ranks call the same function.
+  void collect(Operation operation, std::span<const std::byte> mine, std::span<std::byte> all);
+  /// An exchange of one value.
+  template <class T>
+  std::vector<T> collect(Operation operation, const T& mine) {
+    std::vector<T> all(size());
+    collect(operation, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+    return all;
+  }
+
+  /// Announces a failure, unless one was announced before.
+  void announce(std::string_view text) noexcept;
+  void throw_if_failed() const;
+
+ private:
+  template <class Awaited>
+  void wait_for(const FutexWord& word, uint32_t value, uint32_t of, const Awaited& awaited);
+  void check_entries(uint32_t parity) const;
+
+  ControlBlock& block_;
+  const uint32_t rank_;
+  const double timeout_s_;
+  uint32_t rounds_ = 0;              // of exchanges that this rank has begun
+  std::vector<FutexWord*> signals_;  // of each rank
+  uint32_t num_signals_ = 0;
+  std::mutex announcing_;
+};
+
+}  // namespace ebb
