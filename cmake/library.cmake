@@ -9,7 +9,7 @@ foreach(module_and_headers
     "device adamw_options arithmetic device dropout dtype errors ignored_label inline_function kernel_arguments loss_scale own_kernel planes random
       stream tensor update_sizes"
     "chunk chunk_record index layout ledger"
-    "comm ranks thread_ranks"
+    "comm process_ranks ranks thread_ranks"
     "cpu_adam adamw gradient_norm"
     "io data_folder document_file input_file label_file new_file npy_file plain_text safetensors safetensors_folder
       safetensors_folder_writer safetensors_writer sample_order

@@ -1,13 +1,16 @@
 // The memory in which the ranks of one machine meet: private memory if the ranks are threads,
 // shared memory if they are processes. Zeroed memory of control_block_bytes(size) bytes is a valid
-// control block, except for its `size`.
+// control block for threads, except for its `size`.
 //
 // Thread-safety: each comment says who writes a field. A FutexWord orders what it announces.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "comm/futex_word.h"
 
@@ -23,23 +26,43 @@ struct RoundEntry {
   std::byte piece[kExchangePieceBytes];
 };
 
+enum class RankState : uint32_t { Absent, Joined, Left };
+
 /// Written by one rank, read by all.
 struct alignas(64) RankSlot {
   FutexWord arrived;      // the number of rounds for which the rank has written its entry
   RoundEntry entries[2];  // round i uses entry i % 2
 
   char failure[kFailureBytes];  // written before ControlBlock::failed names this slot
+
+  // Only ranks that are processes use these (comm/rank_watch.h).
+  FutexWord state;             // RankState
+  std::atomic<int32_t> pid;    // 0: no process is this rank yet
+  std::atomic<uint32_t> beat;  // changes as long as the process runs
+  pthread_mutex_t alive;       // robust; a thread of the process holds it while the rank is joined
+
+  bool is(RankState wanted) const { return state.load() == static_cast<uint32_t>(wanted); }
 };
 
+/// A slot for each rank follows, and one for the process that starts the ranks.
 struct alignas(64) ControlBlock {
+  uint32_t format;               // of shared memory: kControlBlockFormat
   uint32_t size;                 // the number of ranks
   std::atomic<uint32_t> failed;  // 0: no failure; i + 1: slot i has the message of the first one
 
   RankSlot& slot(uint32_t rank) { return reinterpret_cast<RankSlot*>(this + 1)[rank]; }
 };
 
+/// Another number for each change of the structures above.
+inline constexpr uint32_t kControlBlockFormat = 0xebb00001;
+
+/// Announces a failure, unless one was announced before. One thread at a time for each slot.
+void announce_failure(ControlBlock& block, uint32_t slot, std::string_view text) noexcept;
+/// Throws RankLost if a failure was announced.
+void throw_if_failed(ControlBlock& block);
+
 inline size_t control_block_bytes(uint32_t size) {
-  return sizeof(ControlBlock) + size * sizeof(RankSlot);
+  return sizeof(ControlBlock) + (size_t{size} + 1) * sizeof(RankSlot);
 }
 
 }  // namespace ebb

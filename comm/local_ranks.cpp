@@ -105,8 +105,14 @@ void LocalRanks::wait_for(const FutexWord& word, uint32_t value, uint32_t of,
                           const Awaited& awaited) {
   double waited_s = 0, last_s = 0;
   for (uint32_t seen = 0;;) {
-    throw_if_failed();
+    throw_if_failed(block_);
     if ((seen = word.load()) >= value) return;
+    // A rank leaves after it has raised its last word, so the word is read again.
+    if (block_.slot(of).is(RankState::Left) && word.load() < value) {
+      announce(fmt::format("rank {} waits for rank {}, which has left the run and has not {}",
+                           rank_, of, awaited()));
+      continue;
+    }
     if (last_s == 0) last_s = steady_now_s();
     if (waited_s >= timeout_s_) {
       announce(fmt::format("rank {} has waited {:.3g} s for rank {}, which has not {}", rank_,
@@ -129,18 +135,7 @@ void LocalRanks::fail(std::string_view message) noexcept {
 
 void LocalRanks::announce(std::string_view text) noexcept {
   const std::lock_guard lock(announcing_);
-  uint32_t none = 0;
-  if (block_.failed.load(std::memory_order_acquire) != none) return;
-  char* failure = block_.slot(rank_).failure;
-  const size_t n = std::min(text.size(), kFailureBytes - 1);
-  std::memcpy(failure, text.data(), n);
-  failure[n] = 0;
-  block_.failed.compare_exchange_strong(none, rank_ + 1, std::memory_order_acq_rel);
-}
-
-void LocalRanks::throw_if_failed() const {
-  const uint32_t failed = block_.failed.load(std::memory_order_acquire);
-  if (failed != 0) throw RankLost(block_.slot(failed - 1).failure);
+  announce_failure(block_, rank_, text);
 }
 
 }  // namespace ebb

@@ -53,7 +53,6 @@ class LocalRanks : public Ranks {
 
   /// Announces a failure, unless one was announced before.
   void announce(std::string_view text) noexcept;
-  void throw_if_failed() const;
 
  private:
   template <class Awaited>
