@@ -146,7 +146,7 @@ class Run {
   MicroBatchesOptions options(bool training, std::span<const Tensor> inputs) const {
     return {.tape = {.training = training},
             .inputs = inputs,
-            .loss_total = {total_.data(), DType::F64, {1}}};
+            .losses = {total_.data(), DType::F64, {1}}};
   }
 
   /// Runs on a stream that only counts: for the workspace, the uses, and the size of the arena.

@@ -34,12 +34,12 @@ MicroBatches::MicroBatches(Device& device, Stream& compute, Hooks& hooks, Arena&
 void MicroBatches::begin(const MicroBatchesOptions& run, uint32_t first, Together together) {
   const size_t num_inputs = run.inputs.size() / run.count;
   for (Running& m : together) {
-    m.number = first++;
-    m.inputs = run.inputs.subspan(m.number * num_inputs, num_inputs);
+    m.index = first++;
+    m.inputs = run.inputs.subspan(m.index * num_inputs, num_inputs);
     TapeOptions options = run.tape;
-    options.micro_batch = m.number;
-    m.tape->begin_micro_batch(options, run.loss_total, m.number == 0 ? Write::Store : Write::Add,
-                              run.loss_gradient_scale);
+    options.micro_batch = run.first + m.index;
+    const Tensor loss{run.losses.data + m.index * sizeof(double), DType::F64, {1}};
+    m.tape->begin_micro_batch(options, loss, Write::Store, run.loss_gradient_scale);
   }
 }
 
@@ -47,7 +47,7 @@ template <class Part>
 void MicroBatches::for_each(std::string_view name, Together together, OnMicroBatch& on_micro_batch,
                             const Part& part) {
   for (Running& m : together) {
-    on_micro_batch(m.number);
+    on_micro_batch(m.index);
     try {
       part(m, *m.tape);
     } catch (const ShapeError& error) {

@@ -31,16 +31,19 @@ namespace ebb {
 
 /// What one run is to compute.
 struct MicroBatchesOptions {
-  uint32_t count = 1;              ///< of micro-batches
-  TapeOptions tape = {};           ///< run() sets the number of the micro-batch
-  std::span<const Tensor> inputs;  ///< those of micro-batch 0, then those of micro-batch 1, ...
-  Tensor loss_total;               ///< (1) fp64 on the device: receives the sum of all losses
+  uint32_t count = 1;     ///< of micro-batches
+  TapeOptions tape = {};  ///< run() sets the number of the micro-batch
+  /// The number of the first one in the step. Dropout depends on it.
+  uint32_t first = 0;
+  std::span<const Tensor> inputs;  ///< those of the first micro-batch, then those of the next, ...
+  Tensor losses;                   ///< (count) fp64 on the device: receives the sum of each one
   float loss_gradient_scale = 1;   ///< Tape::loss_gradient_scale()
 };
 
 class MicroBatches {
  public:
-  /// Called with the number of a micro-batch before each of its parts, by the thread of run().
+  /// Called with the index of a micro-batch, from 0, before each of its parts, by the thread of
+  /// run().
   using OnMicroBatch = InlineFunction<void(uint32_t), 64>;
 
   /// `together` micro-batches run through a part of a model before the next part begins. Throws
@@ -57,7 +60,7 @@ class MicroBatches {
  private:
   struct Running {  // a micro-batch
     std::unique_ptr<Tape> tape;
-    uint32_t number = 0;
+    uint32_t index = 0;
     std::span<const Tensor> inputs = {};
     Variable x = {};
   };

@@ -23,12 +23,16 @@ enum class UpdateTime : uint8_t {
 };
 
 struct ChunkRecord {
+  /// The rank that stores the planes of the chunk and updates it, and whether it is this rank. The
+  /// other ranks load the weights from its memory and give it their gradient sums.
+  uint32_t owner = 0;
+  bool is_mine = true;
   /// Where all planes of the chunk are stored, and so who updates it: the host, or the device. On
   /// the device, the chunk is also resident.
   Tier tier = Tier::Host;
   UpdateTime update = UpdateTime::Never;
   /// The gradient buffer in which the finished gradient waits for an update on the host; kNone if
-  /// the device updates the chunk or nothing does.
+  /// the device or another rank updates the chunk, or nothing does.
   BufferIndex gradient_buffer = kNone;
   /// The planner keeps the weights on the device from one step to the next. In the plan of a step
   /// this is begins_on_device().
@@ -43,11 +47,17 @@ struct ChunkRecord {
   bool is_trained() const { return update != UpdateTime::Never; }
   /// The planes are on the device. False for resident weights whose planes are in host memory.
   bool is_on_device() const { return tier == Tier::Device; }
+  /// The planes are in the host memory of this rank.
+  bool is_at_home() const { return is_mine && tier == Tier::Host; }
+  /// True also if another rank updates the chunk.
   bool is_deferred() const {
     return update == UpdateTime::Deferred || update == UpdateTime::Speculative;
   }
   bool has_kept_sums() const { return keeps_sums; }
   bool is_speculative() const { return update == UpdateTime::Speculative; }
+  /// This rank makes a deferred or a speculative update of the chunk.
+  bool defers_update() const { return is_mine && is_deferred(); }
+  bool has_undo_log() const { return is_mine && is_speculative(); }
   bool begins_on_device() const { return first_block != kNone; }
   bool ends_on_device() const { return last_block != kNone; }
 };

@@ -1,6 +1,7 @@
 #include "chunk/home.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "device/errors.h"
 #include "device/planes.h"
@@ -8,11 +9,11 @@
 namespace ebb {
 namespace {
 
-/// The elements of the chunks in host memory.
+/// The elements of the chunks in this home.
 uint64_t elements_at_home(const Layout& layout, const HomeOptions& options) {
   uint64_t elements = layout.num_space_elements();
   for (ChunkIndex c{0}; c < options.chunks.size(); ++c) {
-    if (options.chunks[c].is_on_device()) elements -= layout.chunk_elements(c);
+    if (!options.chunks[c].is_at_home()) elements -= layout.chunk_elements(c);
   }
   return elements;
 }
@@ -26,6 +27,8 @@ struct Sizes {
   size_t gradients;
   size_t sums;
   size_t activations;
+  size_t sum_slots;
+  size_t slot_numbers;
   size_t partials;
 };
 
@@ -34,16 +37,21 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   sizes.gradient_buffer = layout.chunk_elements() * size_of(layout.gradient_type());
   // One buffer for each chunk in host memory takes only the used elements: the last chunk is rarely
   // full.
-  const auto on_device =
-      static_cast<uint32_t>(std::ranges::count_if(options.chunks, &ChunkRecord::is_on_device));
-  const bool all = options.gradient_buffers == layout.num_chunks() - on_device;
+  const auto elsewhere = static_cast<uint32_t>(std::ranges::count_if(
+      options.chunks, [](const ChunkRecord& chunk) { return !chunk.is_at_home(); }));
+  const bool all = options.gradient_buffers == layout.num_chunks() - elsewhere;
   sizes.gradients = all ? elements_at_home(layout, options) * size_of(layout.gradient_type())
                         : options.gradient_buffers * sizes.gradient_buffer;
-  for (uint32_t chunk : options.sums) {
-    sizes.sums += layout.used_bytes({Space::GradientSums, chunk});
+  for (const uint32_t chunk : options.sums) {  // buffer i begins at i whole chunks
+    const bool is_last = chunk == options.sums.back();
+    sizes.sums += is_last ? layout.used_bytes({Space::GradientSums, chunk}) : layout.chunk_bytes();
   }
   sizes.activations = options.activations.size() * layout.chunk_bytes();
-  const bool updates = options.gradient_buffers > 0 || on_device > 0;
+  sizes.sum_slots = options.sum_slots * layout.chunk_bytes();
+  if (options.sum_slots > 0) {
+    sizes.slot_numbers = layout.num_chunks(Space::GradientSums) * sizeof(uint32_t);
+  }
+  const bool updates = options.gradient_buffers > 0 || elsewhere > 0;
   if (updates) sizes.partials = layout.num_pieces() * sizeof(double);
   return sizes;
 }
@@ -61,25 +69,30 @@ struct Cuts {
   }
 };
 
-Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options) {
+/// Planes first, then the parts of Sizes. Without `uncopied`, planes that loads and stores do not
+/// copy are left out.
+Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options,
+             bool uncopied) {
   Cuts cuts;
   for (const PlaneInfo& plane : planes) {
-    if (plane.is_copied) cuts.add(plane_bytes(layout, plane, options));
+    if (plane.is_copied || uncopied) cuts.add(plane_bytes(layout, plane, options));
   }
   const Sizes sizes = sizes_of(layout, options);
-  for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.partials}) {
+  for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.sum_slots,
+                             sizes.slot_numbers, sizes.partials}) {
     cuts.add(bytes);
   }
   return cuts;
 }
 
-/// [chunk] the number of chunks in host memory before it; kNone: its planes are on the device.
+/// [chunk] the number of chunks before it in the home of its owner; kNone: its planes are on the
+/// device.
 std::vector<uint32_t> home_indices(const Layout& layout, const HomeOptions& options) {
   std::vector<uint32_t> indices(layout.num_chunks(), kNone);
-  uint32_t next = 0;
+  std::vector<uint32_t> next(options.place.num_ranks, 0);
   for (uint32_t c = 0; c < indices.size(); ++c) {
-    const bool is_here = options.chunks.empty() || !options.chunks[c].is_on_device();
-    if (is_here) indices[c] = next++;
+    const ChunkRecord chunk = options.chunks.empty() ? ChunkRecord{} : options.chunks[c];
+    if (!chunk.is_on_device()) indices[c] = next[chunk.owner]++;
   }
   return indices;
 }
@@ -88,7 +101,12 @@ std::vector<uint32_t> home_indices(const Layout& layout, const HomeOptions& opti
 
 size_t copied_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
                     const HomeOptions& options) {
-  return cuts_of(layout, planes, options).bytes;
+  return cuts_of(layout, planes, options, false).bytes;
+}
+
+size_t home_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
+                  const HomeOptions& options) {
+  return cuts_of(layout, planes, options, true).bytes;
 }
 
 void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> planes,
@@ -100,45 +118,88 @@ void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> p
   ledger.add("gradients", Tier::Host, sizes.gradients);
   ledger.add("gradient sums", Tier::Host, sizes.sums);
   ledger.add("activations", Tier::Host, sizes.activations);
+  ledger.add("sums of groups", Tier::Host, sizes.sum_slots + sizes.slot_numbers);
   ledger.add("partial norms", Tier::Host, sizes.partials);
 }
 
-Home::Home(Device& device, const Layout& layout, std::span<const PlaneInfo> planes,
-           const HomeOptions& options)
+Home::Home(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options)
     : chunk_bytes_(layout.chunk_bytes()),
       chunk_elements_(layout.chunk_elements()),
+      place_(options.place),
       home_index_(home_indices(layout, options)),
       stored_sums_(options.sums),
       stored_activations_(options.activations),
       infos_(planes),
-      planes_(planes.size()) {
+      ranks_(options.place.num_ranks) {
   const Sizes sizes = sizes_of(layout, options);
   gradient_buffer_bytes_ = sizes.gradient_buffer;
   num_partials_ = sizes.partials / sizeof(double);
-  std::vector<std::byte**> copied_parts;
+}
+
+Home::Home(Device& device, const Layout& layout, std::span<const PlaneInfo> planes,
+           const HomeOptions& options)
+    : Home(layout, planes, options) {
+  const Cuts cuts = cuts_of(layout, planes, options, false);
+  copied_ = device.allocate(MemoryKind::Home, cuts.bytes, "home");
+  size_t next = 0;
   for (size_t i = 0; i < planes.size(); ++i) {
     if (planes[i].is_copied) {
-      copied_parts.push_back(&planes_[i]);
+      own().planes[i] = copied_.data() + cuts.offsets[next++];
       continue;
     }
     uncopied_.push_back(device.allocate(MemoryKind::Pageable,
                                         plane_bytes(layout, planes[i], options), planes[i].name));
-    planes_[i] = uncopied_.back().data();
+    own().planes[i] = uncopied_.back().data();
   }
-  for (std::byte** part : {&gradients_, &sums_, &activations_, &partials_}) {
-    copied_parts.push_back(part);
-  }
-  const Cuts cuts = cuts_of(layout, planes, options);
-  copied_ = device.allocate(MemoryKind::Home, cuts.bytes, "home");
-  for (size_t i = 0; i < copied_parts.size(); ++i) {
-    *copied_parts[i] = copied_.data() + cuts.offsets[i];
-  }
+  set_parts(copied_.data(), std::span(cuts.offsets).subspan(next));
+}
+
+Home::Home(std::byte* memory, const Layout& layout, std::span<const PlaneInfo> planes,
+           const HomeOptions& options)
+    : Home(layout, planes, options) {
+  const Cuts cuts = cuts_of(layout, planes, options, true);
+  for (size_t i = 0; i < planes.size(); ++i) parts_.planes[i] = cuts.offsets[i];
+  set_parts(memory, std::span(cuts.offsets).subspan(planes.size()));
+  connect(place_.rank, memory, parts_);
+}
+
+/// The parts in the order of cuts_of().
+void Home::set_parts(std::byte* memory, std::span<const size_t> offsets) {
+  gradients_ = memory + offsets[0];
+  sums_ = memory + offsets[1];
+  activations_ = memory + offsets[2];
+  parts_.sum_slots = offsets[3];
+  parts_.slot_numbers = offsets[4];
+  parts_.partial_norms = offsets[5];
+  OfRank& rank = own();
+  rank.sum_slots = memory + offsets[3];
+  rank.slot_numbers = memory + offsets[4];
+  rank.partials = memory + offsets[5];
+}
+
+void Home::connect(uint32_t rank, std::byte* memory, const HomeParts& parts) {
+  OfRank& of = ranks_[rank];
+  for (size_t i = 0; i < infos_.size(); ++i) of.planes[i] = memory + parts.planes[i];
+  of.sum_slots = memory + parts.sum_slots;
+  of.slot_numbers = memory + parts.slot_numbers;
+  of.partials = memory + parts.partial_norms;
 }
 
 std::byte* Home::plane(size_t i, ChunkIndex chunk) const {
   EBB_CHECK(home_index_[chunk] != kNone, "the planes of this chunk are on the device");
   const uint64_t first = home_index_[chunk] * chunk_elements_;
-  return planes_[i] + infos_[i].bytes(first);
+  return ranks_[owner_of(chunk, place_.num_ranks)].planes[i] + infos_[i].bytes(first);
+}
+
+void Home::set_slot(uint32_t sum_chunk, BufferIndex slot) const {
+  const uint32_t number = slot;
+  std::memcpy(ranks_[place_.rank].slot_numbers + sum_chunk * sizeof number, &number, sizeof number);
+}
+
+const std::byte* Home::slot_of(uint32_t rank, uint32_t sum_chunk) const {
+  uint32_t number = 0;
+  std::memcpy(&number, ranks_[rank].slot_numbers + sum_chunk * sizeof number, sizeof number);
+  return sum_slot(rank, BufferIndex(number));
 }
 
 std::byte* Home::host_buffer(ChunkId id) const {
@@ -146,7 +207,6 @@ std::byte* Home::host_buffer(ChunkId id) const {
   const std::vector<uint32_t>& chunks = is_sum ? stored_sums_ : stored_activations_;
   const auto at = std::ranges::lower_bound(chunks, id.index);
   EBB_CHECK(at != chunks.end() && *at == id.index, "this chunk has no host buffer");
-  // Only the last chunk of a space is shorter, so buffer i begins at i whole chunks.
   return (is_sum ? sums_ : activations_) + static_cast<size_t>(at - chunks.begin()) * chunk_bytes_;
 }
 

@@ -14,6 +14,7 @@
 // (scheduler/run/state.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "chunk/chunk_record.h"
 #include "chunk/layout.h"
 #include "chunk/ledger.h"
+#include "chunk/rank_place.h"
 #include "device/device.h"
 #include "device/planes.h"
 
@@ -35,6 +37,8 @@ struct HomeOptions {
   uint32_t gradient_buffers = 0;
   std::vector<uint32_t> sums;         ///< sum chunks stored between their uses, ascending
   std::vector<uint32_t> activations;  ///< arena chunks stored while they are idle, ascending
+  uint32_t sum_slots = 0;             ///< buffers for finished gradient sums of groups
+  RankPlace place = {};
 };
 
 /// Adds the bytes of a Home to the ledger, by class. The numbers are the same before and after its
@@ -46,17 +50,39 @@ void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> p
 size_t copied_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
                     const HomeOptions& options);
 
+/// Offsets of the parts of a home that other ranks access, in its memory.
+struct HomeParts {
+  std::array<uint64_t, kMostPlanes> planes = {};
+  uint64_t sum_slots = 0, slot_numbers = 0, partial_norms = 0;
+};
+
+/// All bytes of a home, for memory that the caller allocates.
+size_t home_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
+                  const HomeOptions& options);
+
 class Home {
  public:
-  /// `planes` must live as long as the home.
+  /// Allocates its memory. `planes` must live as long as the home.
   Home(Device& device, const Layout& layout, std::span<const PlaneInfo> planes,
        const HomeOptions& options);
+  /// Uses `memory`, which must live as long as the home. It has home_bytes() bytes, all zero.
+  Home(std::byte* memory, const Layout& layout, std::span<const PlaneInfo> planes,
+       const HomeOptions& options);
 
-  /// The i-th plane of a chunk. REQUIRES: the chunk is in host memory.
+  // With several ranks, this home also has the addresses of the homes of the other ranks.
+  const HomeParts& parts() const { return parts_; }
+  /// Must be called for each other rank before anything of that rank is accessed. `memory`: the
+  /// memory of its home, in this process.
+  void connect(uint32_t rank, std::byte* memory, const HomeParts& parts);
+
+  /// Does this rank own the chunk?
+  bool is_mine(ChunkIndex chunk) const { return owner_of(chunk, place_.num_ranks) == place_.rank; }
+  /// The i-th plane of a chunk, in the home of its owner. REQUIRES: the chunk is in host memory.
   std::byte* plane(size_t i, ChunkIndex chunk) const;
-  /// The address of an element of the weight plane. REQUIRES: all chunks are in host memory.
+  /// The address of an element of the weight plane. REQUIRES: all chunks are in host memory of one
+  /// rank.
   std::byte* weight(uint64_t element) const {
-    return planes_[kWeightPlane] + infos_[kWeightPlane].bytes(element);
+    return ranks_[0].planes[kWeightPlane] + infos_[kWeightPlane].bytes(element);
   }
   /// REQUIRES: index < HomeOptions::gradient_buffers.
   std::byte* gradient_buffer(BufferIndex index) const {
@@ -64,26 +90,49 @@ class Home {
   }
   /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.
   std::byte* host_buffer(ChunkId id) const;
+  /// A buffer for the finished gradient sums of one chunk. REQUIRES: slot < HomeOptions::sum_slots.
+  std::byte* sum_slot(BufferIndex slot) const { return sum_slot(place_.rank, slot); }
+  /// Must be called when a sum chunk is stored in a slot: says to the other ranks which slot it is.
+  void set_slot(uint32_t sum_chunk, BufferIndex slot) const;
+  /// The slot in which a sum chunk of a rank is. REQUIRES: that rank has called set_slot().
+  const std::byte* slot_of(uint32_t rank, uint32_t sum_chunk) const;
   /// The sum of squares of each piece of the parameter space, also of chunks on the device. Empty
-  /// if nothing is updated.
-  std::span<double> partial_norms() const {
-    return {reinterpret_cast<double*>(partials_), num_partials_};
+  /// if nothing is updated. The owner of a chunk makes those of its pieces.
+  std::span<double> partial_norms() const { return partial_norms(place_.rank); }
+  std::span<double> partial_norms(uint32_t rank) const {
+    return {reinterpret_cast<double*>(ranks_[rank].partials), num_partials_};
   }
 
  private:
+  /// The addresses of a rank's home.
+  struct OfRank {
+    std::array<std::byte*, kMostPlanes> planes = {};
+    std::byte* sum_slots = nullptr;
+    std::byte* slot_numbers = nullptr;
+    std::byte* partials = nullptr;
+  };
+  Home(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options);
+  std::byte* sum_slot(uint32_t rank, BufferIndex slot) const {
+    return ranks_[rank].sum_slots + slot * chunk_bytes_;
+  }
+  OfRank& own() { return ranks_[place_.rank]; }
+  void set_parts(std::byte* memory, std::span<const size_t> offsets);
+
   size_t chunk_bytes_;
   uint64_t chunk_elements_;
   size_t gradient_buffer_bytes_;
-  std::vector<uint32_t> home_index_;  // [chunk] chunks in host memory before it, or kNone
+  RankPlace place_;
+  /// [chunk] the number of chunks before it in the home of its owner; kNone: it is on the device
+  std::vector<uint32_t> home_index_;
   std::vector<uint32_t> stored_sums_, stored_activations_;
   std::span<const PlaneInfo> infos_;
   Buffer copied_;                 // all that loads and stores copy
   std::vector<Buffer> uncopied_;  // the planes that they do not copy
-  std::vector<std::byte*> planes_;
+  HomeParts parts_;
+  std::vector<OfRank> ranks_;
   std::byte* gradients_ = nullptr;
   std::byte* sums_ = nullptr;
   std::byte* activations_ = nullptr;
-  std::byte* partials_ = nullptr;
   size_t num_partials_ = 0;
 };
 

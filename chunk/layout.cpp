@@ -46,11 +46,12 @@ std::string_view name_of(Space space) {
 }
 
 Layout::Layout(std::vector<ParameterInfo> parameters, std::vector<ParameterId> call_order,
-               DType weight_type, DType gradient_type, size_t chunk_bytes)
+               DType weight_type, DType gradient_type, size_t chunk_bytes, uint32_t num_groups)
     : call_order_(std::move(call_order)),
       weight_type_(weight_type),
       gradient_type_(gradient_type),
-      chunk_bytes_(chunk_bytes) {
+      chunk_bytes_(chunk_bytes),
+      num_groups_(num_groups) {
   check_chunk_bytes(chunk_bytes, weight_type);
   if (size_of(gradient_type) < size_of(weight_type)) {
     throw ConfigError(
@@ -59,6 +60,7 @@ Layout::Layout(std::vector<ParameterInfo> parameters, std::vector<ParameterId> c
                     name_of(gradient_type), name_of(weight_type), name_of(weight_type)));
   }
   EBB_CHECK(call_order_.size() == parameters.size(), "the call order names every parameter once");
+  EBB_CHECK(num_groups > 0, "there is at least one group of micro-batches");
   parameters_.reserve(parameters.size());
   for (ParameterInfo& info : parameters) parameters_.push_back({std::move(info), 0, 0});
   place();
@@ -89,10 +91,12 @@ void Layout::place() {
     num_chunks_[static_cast<int>(space)] =
         static_cast<uint32_t>((bytes + chunk_bytes_ - 1) / chunk_bytes_);
   };
-  check_num_chunks(num_sum_elements_ * size_of(type_of(Space::GradientSums)), chunk_bytes_);
+  check_num_chunks(num_groups_ * num_sum_elements_ * size_of(type_of(Space::GradientSums)),
+                   chunk_bytes_);
   count_chunks(Space::Weights, num_space_elements_);
   count_chunks(Space::Gradients, num_space_elements_);
   count_chunks(Space::GradientSums, num_sum_elements_);
+  num_chunks_[static_cast<int>(Space::GradientSums)] *= num_groups_;
 }
 
 void Layout::cut_segments() {
@@ -115,11 +119,13 @@ void Layout::cut_segments() {
   open_chunks_until(num_chunks());
 }
 
-uint64_t Layout::first_sum_element(ParameterId id, uint32_t use) const {
-  EBB_CHECK(use < parameters_[id].info.num_uses,
-            "use of a parameter that the layout does not know");
-  if (use == 0) return first_element(id);
-  return parameters_[id].first_extra_sum + (use - 1) * aligned_elements(num_elements(id));
+uint64_t Layout::first_sum_element(ParameterId id, uint32_t use, uint32_t group) const {
+  EBB_CHECK(use < parameters_[id].info.num_uses && group < num_groups_,
+            "a use of a parameter or a group that the layout does not know");
+  const uint64_t of_group = sum_chunks_per_group() * (chunk_bytes_ / sizeof(float));
+  const uint64_t begin = group * of_group;
+  if (use == 0) return begin + first_element(id);
+  return begin + parameters_[id].first_extra_sum + (use - 1) * aligned_elements(num_elements(id));
 }
 
 ElementRange Layout::weight_elements(ParameterId id, RowRange rows) const {
@@ -132,9 +138,10 @@ ElementRange Layout::weight_elements(ParameterId id, RowRange rows) const {
           static_cast<uint64_t>(rows.count * columns)};
 }
 
-ElementRange Layout::sum_elements(ParameterId id, uint32_t use, RowRange rows) const {
+ElementRange Layout::sum_elements(ParameterId id, uint32_t use, RowRange rows,
+                                  uint32_t group) const {
   ElementRange range = weight_elements(id, rows);
-  range.first += first_sum_element(id, use) - first_element(id);
+  range.first += first_sum_element(id, use, group) - first_element(id);
   return range;
 }
 
@@ -168,9 +175,10 @@ ChunkRange Layout::chunks(Space space, uint64_t first, uint64_t count) const {
 
 size_t Layout::used_bytes(ChunkId id) const {
   if (id.space == Space::Activations) return chunk_bytes_;
-  const uint64_t elements =
-      id.space == Space::GradientSums ? num_sum_elements_ : num_space_elements_;
-  return std::min(chunk_bytes_, elements * size_of(type_of(id.space)) - id.index * chunk_bytes_);
+  const bool is_sum = id.space == Space::GradientSums;
+  const uint64_t elements = is_sum ? num_sum_elements_ : num_space_elements_;
+  const uint32_t index = is_sum ? id.index % sum_chunks_per_group() : id.index;
+  return std::min(chunk_bytes_, elements * size_of(type_of(id.space)) - index * chunk_bytes_);
 }
 
 uint64_t Layout::num_pieces() const {

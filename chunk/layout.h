@@ -4,8 +4,9 @@
 // linear space. Chunk i is bytes [i * chunk_bytes, (i + 1) * chunk_bytes), so a parameter can be in
 // several chunks. An element has the same number in three spaces: weights (in the weight type),
 // gradient sums (fp32; each further use of a tied weight has a range of its own after the
-// parameters) and gradients (in the gradient type). The fourth space, activations, is the arena. A
-// chunk of any space takes exactly one block.
+// parameters, and each further group of micro-batches has all these ranges once more) and gradients
+// (in the gradient type). The fourth space, activations, is the arena. A chunk of any space takes
+// exactly one block.
 //
 // Immutable after construction, so thread-safe. A use or a range of rows that does not exist throws
 // LogicError. Ids of parameters and indices of chunks are not checked.
@@ -84,8 +85,9 @@ class Layout {
   /// `parameters` by id; `call_order` is a permutation of the ids, the order in which they are
   /// packed. Throws ConfigError if `chunk_bytes` is not a multiple of the bytes of a piece of
   /// weights, if `gradient_type` is narrower than `weight_type`, or if there are too many chunks.
+  /// `num_groups`: so many groups of micro-batches have gradient sums of their own.
   Layout(std::vector<ParameterInfo> parameters, std::vector<ParameterId> call_order,
-         DType weight_type, DType gradient_type, size_t chunk_bytes);
+         DType weight_type, DType gradient_type, size_t chunk_bytes, uint32_t num_groups = 1);
 
   size_t chunk_bytes() const { return chunk_bytes_; }
   DType weight_type() const { return weight_type_; }
@@ -102,13 +104,18 @@ class Layout {
   uint64_t num_model_parameters() const { return num_model_parameters_; }
   /// Elements of the parameter space, with padding between parameters.
   uint64_t num_space_elements() const { return num_space_elements_; }
-  /// The first element of the gradient sum of one use of a parameter, in the space of gradient
-  /// sums. REQUIRES: use < num_uses. The sum of use 0 has the numbers of the parameter itself.
-  uint64_t first_sum_element(ParameterId id, uint32_t use) const;
+  /// The first element of the gradient sum of one use of a parameter in one group, in the space of
+  /// gradient sums. REQUIRES: use < num_uses, group < num_groups(). In group 0 the sum of use 0 has
+  /// the numbers of the parameter itself.
+  uint64_t first_sum_element(ParameterId id, uint32_t use, uint32_t group = 0) const;
   /// The elements of some rows of a parameter in the space of weights, and in one of its gradient
   /// sums.
   ElementRange weight_elements(ParameterId id, RowRange rows) const;
-  ElementRange sum_elements(ParameterId id, uint32_t use, RowRange rows) const;
+  ElementRange sum_elements(ParameterId id, uint32_t use, RowRange rows, uint32_t group = 0) const;
+  /// The groups of micro-batches that have gradient sums of their own. The sums of each group begin
+  /// with a chunk, and take this number of chunks.
+  uint32_t num_groups() const { return num_groups_; }
+  uint32_t sum_chunks_per_group() const { return num_chunks(Space::GradientSums) / num_groups_; }
 
   /// Parameter chunks (the chunks of the weight space).
   uint32_t num_chunks() const { return num_chunks(Space::Weights); }
@@ -133,8 +140,8 @@ class Layout {
   ChunkRange chunks(Space space, ElementRange range) const {
     return chunks(space, range.first, range.count);
   }
-  /// The bytes of a chunk that are in use. Only the last chunk of a space has unused bytes; chunks
-  /// of activations have none.
+  /// The bytes of a chunk that are in use. Only the last chunk of a space, or of the sums of a
+  /// group, has unused bytes; chunks of activations have none.
   size_t used_bytes(ChunkId id) const;
   /// Bytes of a whole space, in chunks.
   size_t space_bytes(Space space) const { return num_chunks(space) * chunk_bytes_; }
@@ -158,9 +165,10 @@ class Layout {
   DType weight_type_;
   DType gradient_type_;
   size_t chunk_bytes_;
+  uint32_t num_groups_;
   uint64_t num_model_parameters_ = 0;
   uint64_t num_space_elements_ = 0;
-  uint64_t num_sum_elements_ = 0;
+  uint64_t num_sum_elements_ = 0;  // of one group
   uint32_t num_chunks_[kNumSpaces] = {};
   std::vector<Segment> segments_;
   std::vector<uint32_t> first_segment_;  // of each chunk, and one past the last

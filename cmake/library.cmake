@@ -8,14 +8,14 @@ foreach(module_and_headers
     "system numa parallel_loop thread_team"
     "device adamw_options arithmetic device dropout dtype errors ignored_label inline_function kernel_arguments loss_scale own_kernel planes random
       stream tensor update_sizes"
-    "chunk chunk_record index layout ledger"
+    "chunk chunk_record index layout ledger rank_place"
     "comm process_ranks ranks thread_ranks"
     "cpu_adam adamw gradient_norm"
     "io data_folder document_file input_file label_file new_file npy_file plain_text safetensors safetensors_folder
       safetensors_folder_writer safetensors_writer sample_order
       stored_tensor token_data token_file"
     "autograd arena functions gradient_check hooks model observed_layer parameters primitives recompute tape tape_options"
-    "scheduler/plan plan schedule simulate timeline trace validate"
+    "scheduler/plan groups plan schedule simulate timeline trace validate"
     "scheduler/search inference_preparation layer_summary options preparation"
     "scheduler/run inference learning_rate micro_batch state_reader trainer"
     "model_zoo architecture bert checkpoint generation gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files

@@ -194,8 +194,17 @@ void CudaDevice::reserve_workspace(size_t bytes) {
 
 std::unique_ptr<Stream> CudaDevice::create_stream(StreamKind role) {
   context_.enter();
-  if (role == StreamKind::Update) {
-    return std::make_unique<CudaHostStream>(context_, "ebb update");
+  switch (role) {
+    case StreamKind::Update:
+      return std::make_unique<CudaHostStream>(context_, "ebb update");
+    case StreamKind::Send:
+      return std::make_unique<CudaHostStream>(context_, "ebb send");
+    case StreamKind::Receive:
+      return std::make_unique<CudaHostStream>(context_, "ebb receive");
+    case StreamKind::Compute:
+    case StreamKind::Load:
+    case StreamKind::Store:
+      break;
   }
   return std::make_unique<CudaStream>(context_, role);
 }

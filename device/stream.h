@@ -67,8 +67,11 @@ enum class StreamKind : uint8_t {
   Load,    ///< host to device
   Store,   ///< device to host
   Update,  ///< the optimizer; it runs on host threads for every kind of device
+  // What other ranks are told and what this rank waits for, on host threads:
+  Send,
+  Receive,
 };
-inline constexpr int kNumStreamKinds = 4;
+inline constexpr int kNumStreamKinds = 6;
 
 /// Within: from device memory to device memory.
 enum class CopyKind : uint8_t { Load, Store, Within };

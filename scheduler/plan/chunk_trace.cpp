@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "scheduler/plan/sum_slots.h"
+
 namespace ebb {
 namespace {
 
@@ -72,7 +74,8 @@ void collect_call(UseCollector& collector, const Trace& trace, const Layout& lay
       collector.read(Space::Weights, layout.weight_elements(use.parameter, use.rows));
     }
     if (use.gradient) {
-      collector.write(Space::GradientSums, layout.sum_elements(use.parameter, use.use, use.rows));
+      collector.write(Space::GradientSums,
+                      layout.sum_elements(use.parameter, use.use, use.rows, call.group));
     }
   }
 }
@@ -260,8 +263,11 @@ uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes) {
   return static_cast<uint32_t>((trace.arena_bytes + chunk_bytes - 1) / chunk_bytes);
 }
 
-ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_gradients) {
+ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_gradients,
+                            bool adds_groups_on_host) {
   ChunkTrace chunk_trace;
+  chunk_trace.adds_groups_on_host = adds_groups_on_host;
+  chunk_trace.trained = trained_parameters(layout, trace);
   for (int s = 0; s < kNumSpaces; ++s) {
     const Space space = static_cast<Space>(s);
     const uint32_t count = space == Space::Activations
@@ -288,7 +294,7 @@ ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_
       ChunkTraceItem& finish =
           chunk_trace.items.emplace_back(ChunkTraceItem{.rounded_chunk = *next_finished});
       collector.begin(finish);
-      collect_round(collector, layout, *next_finished);
+      if (!adds_groups_on_host) collect_round(collector, layout, *next_finished);
       collector.end(finish);
     }
   }

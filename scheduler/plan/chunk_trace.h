@@ -41,7 +41,8 @@ enum class ArenaChunkEvent : uint8_t {
 inline constexpr int kNumArenaChunkEvents = 4;
 
 /// An item is a call, the rounding of a parameter chunk, or the device update of a parameter chunk.
-/// The other two of the first three members are kNone.
+/// The other two of the first three members are kNone. If the sums of groups are added in host
+/// memory, the rounding uses no chunks on the device: it says only that all sums are complete.
 struct ChunkTraceItem {
   CallIndex call = kNone;
   ChunkIndex rounded_chunk = kNone;
@@ -69,7 +70,11 @@ struct ChunkTrace {
   std::vector<FlatIndex> events[kNumArenaChunkEvents];  ///< [event] arena chunks, by item
   /// [space] the flat index of the first chunk of the space; one more entry at the end
   uint32_t first_flat[kNumSpaces + 1] = {};
-  std::vector<Need> needs;  ///< sorted by item, then by chunk
+  /// The sums of groups are added and rounded in host memory, so gradient sums are stored after
+  /// their last use; otherwise rounded gradients are.
+  bool adds_groups_on_host = false;
+  std::vector<bool> trained = {};  ///< [parameter] does the step compute a gradient of it?
+  std::vector<Need> needs;         ///< sorted by item, then by chunk
   /// [chunk] the index of its first entry in needs_of_chunk; one more entry at the end
   std::vector<uint32_t> first_need;
   std::vector<NeedIndex> needs_of_chunk;  ///< sorted by chunk, then by item
@@ -99,7 +104,8 @@ struct ChunkTrace {
 
 /// The chunk trace without device updates. If `with_gradients` is false, the trace is that of an
 /// evaluation, in which nothing is rounded.
-ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_gradients);
+ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_gradients,
+                            bool adds_groups_on_host = false);
 
 /// The chunk trace `plain` with the device update of each chunk whose record is_on_device(). An
 /// update that runs early comes after the item that rounds the chunk's gradient. Updates that wait

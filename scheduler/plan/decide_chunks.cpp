@@ -22,6 +22,7 @@ std::vector<ChunkIndex> spread(const std::vector<ChunkIndex>& chunks, uint64_t m
 /// The device updates the chunks that are rounded last, because the next forward begins with them.
 void decide_device_updates(const std::vector<ChunkIndex>& order, const Layout& layout,
                            const PlanOptions& options, ChunkDecisions& decisions) {
+  if (options.adds_groups_on_host) return;  // the gradients are in host memory
   const uint32_t blocks = blocks_of_device_update(layout, options.update_after_norm);
   const size_t num = std::min<size_t>(
       {options.schedule.device_updates, decisions.num_spare / blocks, order.size()});
@@ -35,7 +36,7 @@ void decide_device_updates(const std::vector<ChunkIndex>& order, const Layout& l
 /// others all the time. `order`: the chunks that the host updates.
 void decide_sums(const std::vector<ChunkIndex>& order, const ChunkTrace& chunk_trace, uint32_t most,
                  ChunkDecisions& decisions) {
-  if (most == 0) return;
+  if (most == 0 || chunk_trace.adds_groups_on_host) return;
   std::vector<uint32_t> num_blocks(decisions.chunks.size());
   for (const ChunkTraceItem& item : chunk_trace.items) {
     if (!item.is_round()) continue;
@@ -68,7 +69,7 @@ void decide_times(const std::vector<ChunkIndex>& order, const PlanOptions& optio
 }
 
 /// A gradient whose update is deferred, or waits for the norm, has a buffer of its own. The others
-/// use the remaining buffers in rotation.
+/// use the remaining buffers in rotation. `order`: the chunks that the host of this rank updates.
 void assign_buffers(const std::vector<ChunkIndex>& order, const PlanOptions& options,
                     ChunkDecisions& decisions) {
   std::vector<ChunkRecord>& chunks = decisions.chunks;
@@ -77,12 +78,12 @@ void assign_buffers(const std::vector<ChunkIndex>& order, const PlanOptions& opt
   const uint32_t num_shared =
       options.update_after_norm ? 0 : std::max(1u, options.schedule.gradient_buffers);
   const auto num_on_host =
-      static_cast<uint32_t>(std::ranges::count(chunks, Tier::Host, &ChunkRecord::tier));
+      static_cast<uint32_t>(std::ranges::count_if(chunks, &ChunkRecord::is_at_home));
   const bool has_own = options.update_after_norm || num_deferred + num_shared >= num_on_host;
   if (has_own) {
     // In chunk order: the last chunk and its buffer may be short.
     for (ChunkRecord& chunk : chunks) {
-      if (chunk.is_on_device()) continue;
+      if (!chunk.is_at_home()) continue;
       const BufferIndex buffer(decisions.gradient_buffers++);
       if (chunk.is_trained()) chunk.gradient_buffer = buffer;
     }
@@ -156,6 +157,11 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
   if (!options.update) return decide_evaluation(layout, options, num_spare);
   ChunkDecisions decisions{.num_spare = num_spare};
   decisions.chunks.resize(layout.num_chunks());
+  for (ChunkIndex c{0}; c < layout.num_chunks(); ++c) {
+    ChunkRecord& chunk = decisions.chunks[c];
+    chunk.owner = owner_of(c, options.place.num_ranks);
+    chunk.is_mine = chunk.owner == options.place.rank;
+  }
   std::vector<ChunkIndex> order = round_order(chunk_trace);
   for (const ChunkIndex c : order) {
     decisions.chunks[c].update =
@@ -164,11 +170,13 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
   decide_device_updates(order, layout, options, decisions);
   std::erase_if(order, [&](ChunkIndex c) { return decisions.chunks[c].is_on_device(); });
   decide_sums(order, chunk_trace, options.schedule.kept_sums, decisions);
+  // All ranks decide the same about the times of updates.
   decide_times(order, options, decisions.chunks);
-  assign_buffers(order, options, decisions);
   if (options.update_after_norm) {
     decide_speculative(chunk_trace, options.schedule.speculated_chunks, decisions.chunks);
   }
+  std::erase_if(order, [&](ChunkIndex c) { return !decisions.chunks[c].is_mine; });
+  assign_buffers(order, options, decisions);
   return decisions;
 }
 

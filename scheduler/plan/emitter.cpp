@@ -28,6 +28,7 @@ void Emitter::emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, It
 
 void Emitter::emit_assignment(const Assignment& assignment) {
   const ChunkId id = chunk_trace_.chunk_id(assignment.chunk);
+  const OpIndex updated = assignment.copy ? update_before(id) : kNone;
   const Op move =
       make_move(id, assignment.copy ? Tier::Host : Tier::None, Tier::Device, assignment.block);
   if (assignment.victim != kNone) {
@@ -37,7 +38,7 @@ void Emitter::emit_assignment(const Assignment& assignment) {
   const OpIndex left = last_drop_[assignment.chunk];
   const bool left_there = left != kNone && plan_.ops[left].stream != move.stream;
   const OpIndex index =
-      emit(move, {store_op(assignment.own_store), update_before(id), left_there ? left : kNone});
+      emit(move, {store_op(assignment.own_store), updated, left_there ? left : kNone});
   if (!assignment.copy) return;
   pending_load_[assignment.chunk] = index;
   plan_.loaded_bytes += layout_.used_bytes(id);
@@ -49,8 +50,47 @@ void Emitter::emit_assignments_after(ItemIndex position) {
   }
 }
 
+/// A chunk of another rank is loaded when its owner has updated it.
+OpIndex Emitter::update_before(ChunkId id) {
+  if (id.space != Space::Weights) return kNone;
+  const ChunkRecord& chunk = plan_.chunks[id.index];
+  OpIndex& update = last_update_[id.index];
+  if (chunk.is_mine || !chunk.is_trained() || !options_.update) return update;
+  if (has_new_update_[id.index]) {
+    has_new_update_[id.index] = false;
+    return update = emit_receive(Message::Weights, id);
+  }
+  if (update == kNone) update = emit_receive(Message::Weights, id, true);
+  return update;
+}
+
+OpIndex Emitter::emit_send(Message message, ChunkId chunk, std::initializer_list<OpIndex> waits,
+                           bool deferred) {
+  if (options_.place.num_ranks == 1) return kNone;
+  return emit({.kind = OpKind::Send,
+               .stream = StreamKind::Send,
+               .chunk = chunk,
+               .message = message,
+               .deferred = deferred},
+              waits);
+}
+
+OpIndex Emitter::emit_receive(Message message, ChunkId chunk, bool deferred) {
+  if (options_.place.num_ranks == 1) return kNone;
+  return emit({.kind = OpKind::Receive,
+               .stream = StreamKind::Receive,
+               .chunk = chunk,
+               .message = message,
+               .deferred = deferred},
+              {});
+}
+
 void Emitter::emit_item(ItemIndex i) {
   const ChunkTraceItem& item = chunk_trace_.items[i];
+  if (item.is_round() && chunk_trace_.adds_groups_on_host) {
+    op_of_item_[i] = op_of_item_[i - 1];
+    return emit_add_groups(item.rounded_chunk, op_of_item_[i]);
+  }
   Op op{.kind = OpKind::Call, .call = item.call};
   if (item.is_round()) {
     op = Op{.kind = OpKind::Round, .chunk = {Space::Weights, item.rounded_chunk}};
@@ -88,11 +128,58 @@ void Emitter::emit_update(ChunkIndex c, OpIndex wait, bool deferred) {
                                                            .gradient_buffer = buffer,
                                                            .deferred = deferred},
                                                           {wait});
+  emit_send(Message::Weights, {Space::Weights, c}, {last_update_[c]}, deferred);
+}
+
+/// The sums wait in their slot until all owners of their parameter chunks have added them.
+void Emitter::emit_sum_store(Store& store) {
+  const ChunkId id = chunk_trace_.chunk_id(store.chunk);
+  const SumSlots::Slot slot = slots_.take(id.index);
+  const OpIndex is_free = slot.free_after == kNone ? kNone : added(slot.free_after);
+  Op op = make_move(id, Tier::Device, Tier::Host);
+  op.slot = slot.slot;
+  plan_.stored_bytes += layout_.used_bytes(id);
+  store.op = last_sum_store_ = emit(op, {item_op(store.after_item), is_free});
+}
+
+/// The operation after which the sums of the chunk are added.
+OpIndex Emitter::added(ChunkIndex c) {
+  OpIndex& op = added_[c];
+  if (op == kNone) op = emit_receive(Message::Added, {Space::Weights, c});
+  return op;
+}
+
+/// All sums of this rank for the chunk are stored, and no later call loads its weights.
+void Emitter::emit_add_groups(ChunkIndex c, OpIndex last_call) {
+  slots_.add(c);
+  const ChunkRecord& chunk = plan_.chunks[c];
+  const ChunkId id{Space::Weights, c};
+  if (!chunk.is_mine) {
+    emit_send(Message::Sums, id, {last_call, last_sum_store_});
+    has_new_update_[c] = chunk.update == UpdateTime::Early;
+    return;
+  }
+  const OpIndex received = emit_receive(Message::Sums, id);
+  added_[c] = last_gradient_store_ = emit({.kind = OpKind::AddGroups,
+                                           .stream = StreamKind::Update,
+                                           .chunk = id,
+                                           .gradient_buffer = chunk.gradient_buffer},
+                                          {last_sum_store_, received});
+  emit_send(Message::Added, id, {added_[c]});
+  if (chunk.update == UpdateTime::Early) emit_update(c, added_[c]);
+  if (chunk.is_speculative()) {
+    emit({.kind = OpKind::Speculate,
+          .stream = StreamKind::Update,
+          .chunk = id,
+          .gradient_buffer = chunk.gradient_buffer},
+         {added_[c]});
+  }
 }
 
 void Emitter::emit_store(Store& store) {
   const ChunkId id = chunk_trace_.chunk_id(store.chunk);
   Op op = make_move(id, Tier::Device, Tier::Host);
+  if (store.is_last && id.space == Space::GradientSums) return emit_sum_store(store);
   plan_.stored_bytes += layout_.used_bytes(id);
   if (id.space != Space::Gradients) {
     store.op = emit(op, {item_op(store.after_item)});
@@ -126,7 +213,10 @@ void Emitter::emit_stores_after(ItemIndex item) {
 
 void Emitter::emit_norm() {
   if (norm_ != kNone) return;
-  norm_ = emit({.kind = OpKind::Norm, .stream = StreamKind::Update}, {last_gradient_store_});
+  emit_send(Message::Norms, {}, {last_gradient_store_});
+  const OpIndex received = emit_receive(Message::Norms, {});
+  norm_ =
+      emit({.kind = OpKind::Norm, .stream = StreamKind::Update}, {received, last_gradient_store_});
 }
 
 void Emitter::emit_end() {
@@ -134,7 +224,7 @@ void Emitter::emit_end() {
     emit_norm();
     for (ChunkIndex c{0}; c < plan_.chunks.size(); ++c) {
       const ChunkRecord& chunk = plan_.chunks[c];
-      const bool is_left = chunk.update == UpdateTime::AfterNorm && !chunk.is_on_device();
+      const bool is_left = chunk.update == UpdateTime::AfterNorm && chunk.is_at_home();
       if (is_left) emit_update(c, norm_);
     }
   }
@@ -182,7 +272,10 @@ void Emitter::run() {
   last_update_.assign(layout_.num_chunks(), kNone);
   last_update_of_buffer_.assign(std::max(plan_.gradient_buffers, layout_.num_chunks()), kNone);
 
-  for (const ChunkIndex c : plan_.chunks_that(&ChunkRecord::is_deferred)) {
+  has_new_update_.assign(layout_.num_chunks(), false);
+  added_.assign(layout_.num_chunks(), kNone);
+
+  for (const ChunkIndex c : plan_.chunks_that(&ChunkRecord::defers_update)) {
     emit_update(c, kNone, true);
   }
   emit_assignments_after(kStart);
@@ -192,6 +285,7 @@ void Emitter::run() {
     emit_assignments_after(i);
   }
   emit_end();
+  plan_.sum_slots = slots_.num_slots();
 }
 
 }  // namespace ebb

@@ -8,6 +8,7 @@
 #include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/plan.h"
 #include "scheduler/plan/residency.h"
+#include "scheduler/plan/sum_slots.h"
 
 namespace ebb {
 
@@ -21,7 +22,8 @@ class Emitter {
         layout_(layout),
         options_(options),
         residency_(residency),
-        plan_(plan) {}
+        plan_(plan),
+        slots_(layout, chunk_trace.trained) {}
   /// Adds all operations to the plan, and sets Store::op in the residency. Called once.
   void run();
 
@@ -40,15 +42,21 @@ class Emitter {
   void emit_update(ChunkIndex chunk, OpIndex wait, bool deferred = false);
   void emit_store_partial_norms(ChunkIndex chunk, OpIndex finish);
   void emit_norm();
+  // If the sums of groups are added in host memory:
+  void emit_sum_store(Store& store);
+  void emit_add_groups(ChunkIndex chunk, OpIndex last_call);
+  /// With one rank there are no messages: then these two return kNone.
+  OpIndex emit_send(Message message, ChunkId chunk, std::initializer_list<OpIndex> waits,
+                    bool deferred = false);
+  OpIndex emit_receive(Message message, ChunkId chunk, bool deferred = false);
+  OpIndex added(ChunkIndex chunk);
   void emit_end();
   OpIndex item_op(ItemIndex item) const { return item == kStart ? kNone : op_of_item_[item]; }
   OpIndex store_op(StoreIndex store) const {
     return store == kNone ? kNone : residency_.stores[store].op;
   }
   /// The update that a load of this chunk must wait for, or kNone.
-  OpIndex update_before(ChunkId id) const {
-    return id.space == Space::Weights ? last_update_[id.index] : kNone;
-  }
+  OpIndex update_before(ChunkId id);
 
   const ChunkTrace& chunk_trace_;
   const Layout& layout_;
@@ -65,9 +73,15 @@ class Emitter {
   std::vector<StoreIndex> store_order_;  // by after_item
   size_t next_store_ = 0;
   std::vector<OpIndex> last_update_of_buffer_;  // [gradient buffer]
-  std::vector<OpIndex> last_update_;  // [parameter chunk] its deferred update, or that of this step
-  std::vector<uint32_t> parts_stored_;  // [parameter chunk] gradient chunks stored
-  OpIndex last_gradient_store_ = kNone;
+  /// [parameter chunk] its deferred update, or that of this step; for a chunk of another rank, the
+  /// message about it.
+  std::vector<OpIndex> last_update_;
+  std::vector<bool> has_new_update_;  // [parameter chunk of another rank] a message is to come
+  std::vector<OpIndex> added_;        // [parameter chunk] adds its groups, or the message about it
+  SumSlots slots_;
+  std::vector<uint32_t> parts_stored_;   // [parameter chunk] gradient chunks stored
+  OpIndex last_gradient_store_ = kNone;  // or the last addition of groups
+  OpIndex last_sum_store_ = kNone;
   OpIndex norm_ = kNone;
 };
 

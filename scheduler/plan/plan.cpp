@@ -42,6 +42,8 @@ Plan plan_chunk_trace(const ChunkTrace& chunk_trace, const Layout& layout,
   plan.gradient_buffers = decisions.gradient_buffers;
   Residency residency = decide_residency(chunk_trace, options, decisions.num_spare, plan.chunks);
   plan.num_blocks = options.num_blocks;
+  plan.place = options.place;
+  plan.num_groups = options.num_groups;
   plan.peak_blocks = residency.num_blocks_used();
   plan.stored_sums = residency.stored_sums;
   plan.stored_activations = residency.stored_activations;
@@ -94,7 +96,8 @@ Op make_move(ChunkId chunk, Tier from, Tier to, BlockIndex block) {
 }
 
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
-  return make_plan(make_chunk_trace(trace, layout, options.update), trace, layout, options);
+  return make_plan(make_chunk_trace(trace, layout, options.update, options.adds_groups_on_host),
+                   trace, layout, options);
 }
 
 Plan make_plan(const ChunkTrace& plain, const Trace& trace, const Layout& layout,
@@ -139,8 +142,15 @@ Plan make_warm_up_plan(const Plan& plan, const Layout& layout) {
 
 Plan make_flush_plan(const Plan& plan) {
   Plan flush{.chunks = plan.chunks};
-  for (const Op& op : plan.ops) {
-    if (op.deferred) flush.ops.push_back(op);
+  for (Op op : plan.ops) {
+    if (!op.deferred || op.kind == OpKind::Receive) continue;
+    op.first_wait = static_cast<uint32_t>(flush.waits.size());
+    op.num_waits = 0;
+    if (op.kind == OpKind::Send) {  // it follows its update
+      flush.waits.push_back(OpIndex(flush.ops.size() - 1));
+      op.num_waits = 1;
+    }
+    flush.ops.push_back(op);
   }
   for (ChunkRecord& chunk : flush.chunks) {
     chunk.first_block = chunk.last_block;
@@ -179,7 +189,8 @@ BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
 }
 
 uint32_t full_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options) {
-  return peak_of_chunks(make_chunk_trace(trace, layout, options.update));
+  return peak_of_chunks(
+      make_chunk_trace(trace, layout, options.update, options.adds_groups_on_host));
 }
 
 uint32_t blocks_of_device_update(const Layout& layout, bool after_norm) {

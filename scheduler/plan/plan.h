@@ -2,7 +2,7 @@
 // layout and a number of blocks.
 //
 // A plan is a list of operations, in the order in which they are submitted. Each operation runs on
-// one of four streams. Operations of one stream run in order; an operation also waits for the
+// one of six streams. Operations of one stream run in order; an operation also waits for the
 // events of the operations that it names. Drops and allocations take no time and have no event. If
 // an operation names a drop, it waits for the operations that the drop names. A plan is executed
 // (scheduler/run/executor.h), validated (validate.h), simulated (simulate.h), printed and compared.
@@ -33,6 +33,10 @@
 // once (make_initialise_plan) and never move. The planner chooses the chunks whose gradients are
 // finished last and whose weights the forward needs first.
 //
+// With several ranks, each has a plan of its own. It loads weights from the memory of their owner,
+// stores gradient sums in slots of its own memory, and adds and updates its own chunks only. Ranks
+// meet in messages, which carry no bytes: all ranks can address the memory of each other.
+//
 // Everything here is a plain value or a pure function.
 #pragma once
 
@@ -46,6 +50,7 @@
 #include "chunk/ledger.h"
 #include "device/planes.h"
 #include "device/stream.h"
+#include "scheduler/plan/groups.h"
 #include "scheduler/plan/schedule.h"
 #include "scheduler/plan/trace.h"
 
@@ -69,13 +74,29 @@ enum class OpKind : uint8_t {
   /// speculative updates. It names only the last store of a gradient or of partial norms: the
   /// others come before it on the store stream.
   Norm,
-  Move,  ///< copy a chunk from one tier to another; from None: allocate, copy nothing
+  /// Add the sums of all groups for a parameter chunk of this rank in host memory, round them to
+  /// the finished gradient, and make its partial norms. It takes the place of Round.
+  AddGroups,
+  Send,     ///< tell the other ranks that something is in host memory (Op::message)
+  Receive,  ///< wait until the other ranks have sent the same message
+  Move,     ///< copy a chunk from one tier to another; from None: allocate, copy nothing
   /// Forget the copy of a chunk on the device. The plan has it immediately before the move that
   /// takes the block, on the stream of that move; until then the chunk stays on the device. The
   /// drops that empty the device at the end of a plan are on the load stream and have no move.
   Drop,
 };
 std::string_view name_of(OpKind kind);
+
+/// What a Send or a Receive is about.
+enum class Message : uint8_t {
+  Weights,  ///< a parameter chunk is updated; the owner sends it
+  /// All gradient sums of a rank for a parameter chunk are in slots, and the rank does not load its
+  /// weights any more. The owner receives it of all ranks.
+  Sums,
+  Added,  ///< the sums of a parameter chunk are added, so their slots are free; the owner sends it
+  Norms,  ///< the partial norms of all chunks of a rank
+};
+std::string_view name_of(Message message);
 
 struct Op {
   OpKind kind = OpKind::Call;
@@ -89,9 +110,12 @@ struct Op {
   ChunkId chunk = {};      ///< Move, Drop: any chunk; others: the parameter chunk (Space::Weights)
   CallIndex call = kNone;  ///< Call
   BlockIndex block = kNone;  ///< Move to the device, and Drop
-  /// Move of a gradient to the host; Speculate, Update on the host.
+  /// Move of a gradient to the host; AddGroups, Speculate, Update on the host.
   BufferIndex gradient_buffer = kNone;
-  bool deferred = false;    ///< Update: it belongs to the step before this one
+  BufferIndex slot = kNone;            ///< Move of finished gradient sums to the host
+  Message message = Message::Weights;  ///< Send, Receive
+  /// Update: it belongs to the step before this one. Send, Receive of weights: after that update.
+  bool deferred = false;
   uint32_t first_wait = 0;  ///< in Plan::waits; they name earlier operations
   uint32_t num_waits = 0;
 };
@@ -149,6 +173,10 @@ struct PlanOptions {
   /// all planes are in host memory.
   std::vector<ChunkRecord> chunks_of_step = {};
   bool least_traffic = false;  ///< do not protect chunks: fewer moves, but loads start later
+  RankPlace place = {};        ///< the rank whose plan it is
+  /// groups.h; REQUIRES: true for several ranks.
+  bool adds_groups_on_host = false;
+  uint32_t num_groups = 1;  ///< of all ranks
 };
 
 struct Plan {
@@ -159,6 +187,9 @@ struct Plan {
   /// records of its step, with blocks of its own.
   std::vector<ChunkRecord> chunks = {};
   uint32_t gradient_buffers = 0;  ///< 0 in these three plans
+  RankPlace place = {};           ///< the rank whose plan it is
+  uint32_t sum_slots = 0;         ///< host buffers for finished gradient sums of groups
+  uint32_t num_groups = 1;  ///< of all ranks, for each chunk whose groups are added on the host
   std::vector<uint32_t> stored_sums =
       {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending

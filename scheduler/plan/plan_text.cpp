@@ -7,8 +7,14 @@ namespace ebb {
 
 std::string_view name_of(OpKind kind) {
   static constexpr std::string_view kNames[] = {
-      "call", "round", "update", "speculate", "store partial norms", "norm", "move", "drop"};
+      "call", "round",   "update", "speculate", "store partial norms", "norm", "add groups",
+      "send", "receive", "move",   "drop"};
   return kNames[static_cast<int>(kind)];
+}
+
+std::string_view name_of(Message message) {
+  static constexpr std::string_view kNames[] = {"weights", "sums", "added", "norms"};
+  return kNames[static_cast<int>(message)];
 }
 
 std::string_view name_of(const Op& op) {
@@ -33,6 +39,8 @@ std::string to_string(const Plan& plan, const Trace& trace) {
     } else if (op.kind != OpKind::Norm) {
       text += fmt::format(" {} {}", name_of(op.chunk.space), op.chunk.index);
     }
+    if (op.kind == OpKind::Send || op.kind == OpKind::Receive)
+      text += fmt::format(" {}", name_of(op.message));
     if (op.kind == OpKind::Move) text += fmt::format(" {} -> {}", name_of(op.from), name_of(op.to));
     if (op.block != kNone) text += fmt::format(" block {}", op.block);
     if (op.num_waits > 0) text += " after";

@@ -129,7 +129,7 @@ BlockIndex Residency::evict(ItemIndex item) {
   StoreIndex store = kNone;
   if (victim.dirty) {
     store = StoreIndex(stores.size());
-    stores.push_back({c, victim.last_item});
+    stores.push_back({.chunk = c, .after_item = victim.last_item});
     victim.home_store = store;
     victim.dirty = false;
     const ChunkId id = chunk_trace_.chunk_id(c);
@@ -194,9 +194,10 @@ void Residency::after_use(FlatIndex c, ItemIndex item) {
     return;
   }
   StoreIndex store = kNone;
-  if (chunk_trace_.chunk_id(c).space == Space::Gradients && !chunk.stays) {
+  const Space result = chunk_trace_.adds_groups_on_host ? Space::GradientSums : Space::Gradients;
+  if (chunk_trace_.chunk_id(c).space == result && !chunk.stays) {
     store = StoreIndex(stores.size());
-    stores.push_back({c, item});
+    stores.push_back({.chunk = c, .after_item = item, .is_last = true});
   }
   free_block(chunk, item, store);
 }

@@ -27,7 +27,8 @@ constexpr uint32_t order_of(ItemIndex position) { return position == kStart ? 0 
 struct Store {
   FlatIndex chunk;
   ItemIndex after_item;
-  OpIndex op = kNone;  // the operation that stores it; the Emitter sets it
+  bool is_last = false;  // no item uses the chunk again: it is a result of the step
+  OpIndex op = kNone;    // the operation that stores it; the Emitter sets it
 };
 
 /// A chunk gets a block. With `copy` it is loaded from host memory, otherwise only allocated.

@@ -37,12 +37,13 @@ double seconds_of(const Cost& cost, const Machine& machine) {
 
 namespace {
 
-/// What rounding reads and writes: every sum of the chunk's parameters, and the gradient.
-double round_bytes(const Layout& layout, ChunkIndex chunk) {
+/// What rounding reads and writes: every sum of the chunk's parameters in `num_groups` groups, and
+/// the gradient.
+double round_bytes(const Layout& layout, uint32_t num_groups, ChunkIndex chunk) {
   const double gradient_bytes = static_cast<double>(size_of(layout.gradient_type()));
   double bytes = 0;
   for (const Segment& segment : layout.segments(chunk)) {
-    const double sums = 4.0 * layout.parameter(segment.parameter).num_uses;
+    const double sums = 4.0 * num_groups * layout.parameter(segment.parameter).num_uses;
     bytes += (sums + gradient_bytes) * static_cast<double>(segment.num_elements);
   }
   return bytes;
@@ -63,13 +64,14 @@ double seconds_of(const Op& op, double bytes, const Machine& machine) {
   return time_of(bytes, machine.*stream.bytes_per_s) + start_s;
 }
 
-double duration_s(const Op& op, const Trace& trace, const Layout& layout, const Machine& machine) {
+double duration_s(const Op& op, const Plan& plan, const Trace& trace, const Layout& layout,
+                  const Machine& machine) {
   switch (op.kind) {
     case OpKind::Call: {
       return seconds_of(trace.calls[op.call].cost, machine);
     }
     case OpKind::Round:
-      return seconds_of(op, round_bytes(layout, ChunkIndex(op.chunk.index)), machine);
+      return seconds_of(op, round_bytes(layout, 1, ChunkIndex(op.chunk.index)), machine);
     case OpKind::Speculate:
     case OpKind::Update: {
       const double log_bytes = op.kind == OpKind::Speculate ? kLogBytes : 0;
@@ -78,11 +80,17 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
           (update_bytes_per_parameter(layout.weight_type(), layout.gradient_type()) + log_bytes);
       return seconds_of(op, bytes, machine);
     }
+    case OpKind::AddGroups: {
+      const ChunkIndex chunk(op.chunk.index);
+      return seconds_of(op, round_bytes(layout, plan.num_groups, chunk), machine);
+    }
     case OpKind::Move:
       if (op.from == Tier::None) return 0;
       return seconds_of(op, static_cast<double>(layout.used_bytes(op.chunk)), machine);
     case OpKind::StorePartialNorms:
     case OpKind::Norm:
+    case OpKind::Send:
+    case OpKind::Receive:
     case OpKind::Drop:
       break;
   }
@@ -261,7 +269,7 @@ class Clockwork {
     const int stream = static_cast<int>(op.stream);
     Work& work = works_[stream];
     work.op = index;
-    work.left_s = is_done(op, plan_) ? 0 : duration_s(op, trace_, layout_, machine_);
+    work.left_s = is_done(op, plan_) ? 0 : duration_s(op, plan_, trace_, layout_, machine_);
     work.since_s = now_s_;
     work.speed = 1;
     work.cores = 0;
@@ -357,7 +365,7 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
   double speculated_s = 0;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    const double seconds = is_done(op, plan) ? 0 : duration_s(op, trace, layout, machine);
+    const double seconds = is_done(op, plan) ? 0 : duration_s(op, plan, trace, layout, machine);
     PartTimes& part = times[parts[i]];
     if (is_copy(plan.ops[i])) {
       part.copied_bytes += static_cast<double>(layout.used_bytes(plan.ops[i].chunk));

@@ -1,7 +1,7 @@
 // How long a plan takes on a machine, and the shortest time in which the machine can do what the
 // plan says. Pure functions.
 //
-// The simulation runs the four streams of a plan against a virtual clock. An operation starts when
+// The simulation runs the streams of a plan against a virtual clock. An operation starts when
 // its stream is free and the operations that it waits for are done. On the load stream the copy
 // thread waits for one operation after the other, and the link copies in order; allocating and
 // dropping take no time, nor does the norm. Where cores are shared, copies take their part of the
@@ -34,9 +34,10 @@ struct Machine {
   double device_bytes_per_s = 0;              ///< device memory
   double load_bytes_per_s = 0;                ///< host to device
   double store_bytes_per_s = 0;
-  double update_bytes_per_s = 0;  ///< host memory, for the optimizer
-  bool shared_cores = false;      ///< kernels, copies and the optimizer use the same cores
-  bool emulate_compute = false;   ///< with shared cores: kernels sleep and use no core
+  double update_bytes_per_s = 0;   ///< host memory, for the optimizer
+  double message_bytes_per_s = 0;  ///< between ranks
+  bool shared_cores = false;       ///< kernels, copies and the optimizer use the same cores
+  bool emulate_compute = false;    ///< with shared cores: kernels sleep and use no core
   double copy_bytes_per_s =
       0;  ///< with shared cores: the rate at which all cores together copy; 0: copies use no core
 };
@@ -56,6 +57,8 @@ inline constexpr StreamInfo kStreams[] = {
     {StreamKind::Load, "load", &Machine::load_bytes_per_s},
     {StreamKind::Store, "store", &Machine::store_bytes_per_s},
     {StreamKind::Update, "update", &Machine::update_bytes_per_s},
+    {StreamKind::Send, "send", &Machine::message_bytes_per_s},
+    {StreamKind::Receive, "receive", &Machine::message_bytes_per_s},
 };
 static_assert(std::size(kStreams) == kNumStreamKinds);
 static_assert([] {

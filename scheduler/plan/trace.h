@@ -23,6 +23,7 @@ struct Call {
   std::string_view name;  ///< of the primitive; static storage
   Phase phase = Phase::Forward;
   uint32_t micro_batch = 0;
+  uint32_t group = 0;      ///< to whose gradient sums it adds
   uint32_t first_use = 0;  ///< in Trace::uses
   uint32_t num_uses = 0;
   Cost cost;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
+#include "scheduler/plan/sum_slots.h"
 #include "scheduler/plan/validation_activations.h"
 #include "scheduler/plan/validation_gradients.h"
+#include "scheduler/plan/validation_groups.h"
 #include "scheduler/plan/validation_memory.h"
 #include "scheduler/plan/validation_order.h"
 
@@ -14,6 +16,7 @@ namespace {
 
 using validation::Activations;
 using validation::Gradients;
+using validation::Groups;
 using validation::Memory;
 using validation::Order;
 using validation::Report;
@@ -26,11 +29,12 @@ class Checker {
  private:
   void count_contributions();
   ChunkRange weight_chunks(const ParameterUse& use) const;
+  ChunkRange sum_chunks(const Call& call, const ParameterUse& use) const;
 
   void check(const Op& op);
   bool is_well_formed(const Op& op);
   void check_run(const Op& op);
-  void contribute(const ParameterUse& use);
+  void contribute(const Call& call, const ParameterUse& use);
   void check_round(ChunkIndex chunk);
   void read_sums(const Segment& segment);
   void check_move(const Op& op);
@@ -47,6 +51,7 @@ class Checker {
   Activations activations_;
 
   Gradients gradients_;
+  Groups groups_;
 
   std::vector<std::vector<bool>> contributed_;  // [parameter][use]
   CallIndex next_call_{0};
@@ -65,11 +70,18 @@ Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
       memory_(layout, validation::num_arena_chunks(trace, layout.chunk_bytes()), options.num_blocks,
               order_, report_),
       activations_(trace, layout, memory_, report_),
-      gradients_(plan, layout, options, memory_, report_) {
+      gradients_(plan, layout, options, memory_, report_),
+      groups_(plan, layout, options, trained_parameters(layout, trace), memory_, gradients_,
+              report_) {
   count_contributions();
 }
 
 // ---- The trace, read again
+
+ChunkRange Checker::sum_chunks(const Call& call, const ParameterUse& use) const {
+  return layout_.chunks(Space::GradientSums,
+                        layout_.sum_elements(use.parameter, use.use, use.rows, call.group));
+}
 
 ChunkRange Checker::weight_chunks(const ParameterUse& use) const {
   return layout_.chunks(Space::Weights, layout_.weight_elements(use.parameter, use.rows));
@@ -82,11 +94,15 @@ void Checker::count_contributions() {
   for (ParameterId p = 0; p < layout_.num_parameters(); ++p) {
     contributed_[p].resize(layout_.parameter(p).num_uses, false);
   }
-  for (const ParameterUse& use : trace_.uses) {
-    if (!use.gradient) continue;
-    contributed_[use.parameter].at(use.use) = true;
-    const ChunkRange range = weight_chunks(use);
-    for (ChunkIndex c{range.first}; c < range.last; ++c) gradients_.expect_contribution(c);
+  for (const Call& call : trace_.calls) {
+    for (const ParameterUse& use : trace_.uses_of(call)) {
+      if (!use.gradient) continue;
+      contributed_[use.parameter].at(use.use) = true;
+      const ChunkRange range = weight_chunks(use);
+      for (ChunkIndex c{range.first}; c < range.last; ++c) gradients_.expect_contribution(c);
+      const ChunkRange sums = sum_chunks(call, use);
+      for (uint32_t s = sums.first; s < sums.last; ++s) groups_.expect_contribution(s);
+    }
   }
 }
 
@@ -102,14 +118,17 @@ void Checker::check_run(const Op& op) {
   for (const ParameterUse& use : trace_.uses_of(trace_.calls[op.call])) {
     const ElementRange weights = layout_.weight_elements(use.parameter, use.rows);
     if (use.weight) memory_.read(Space::Weights, weights.first, weights.count);
-    if (use.gradient) contribute(use);
+    if (use.gradient) contribute(trace_.calls[op.call], use);
   }
   activations_.end(op.call);
 }
 
-void Checker::contribute(const ParameterUse& use) {
-  const ElementRange sums = layout_.sum_elements(use.parameter, use.use, use.rows);
-  memory_.write(Space::GradientSums, sums.first, sums.count);
+void Checker::contribute(const Call& call, const ParameterUse& use) {
+  const ChunkRange sums = sum_chunks(call, use);
+  for (uint32_t s = sums.first; s < sums.last; ++s) {
+    memory_.write({Space::GradientSums, s});
+    groups_.contribute(s);
+  }
   const ChunkRange range = weight_chunks(use);
   for (ChunkIndex c{range.first}; c < range.last; ++c) gradients_.contribute(c);
 }
@@ -142,7 +161,10 @@ void Checker::check_move(const Op& op) {
   }
   if (op.to == Tier::Device) return memory_.bring(op);
   memory_.store(op);
-  if (op.chunk.space == Space::GradientSums) sum_stored_[op.chunk.index] = true;
+  if (op.chunk.space == Space::GradientSums) {
+    if (op.slot != kNone) return groups_.store(op.chunk.index, op.slot);
+    sum_stored_[op.chunk.index] = true;
+  }
   if (op.chunk.space == Space::Activations) activations_stored_[op.chunk.index] = true;
   if (op.chunk.space == Space::Gradients) {
     gradients_.fill_buffer(ChunkIndex(op.chunk.index / layout_.gradient_chunks_per_chunk()),
@@ -159,9 +181,14 @@ StreamKind stream_of(const Op& op) {
       return StreamKind::Compute;
     case OpKind::Update:
       return op.gradient_buffer == kNone ? StreamKind::Compute : StreamKind::Update;
+    case OpKind::AddGroups:
     case OpKind::Speculate:
     case OpKind::Norm:
       return StreamKind::Update;
+    case OpKind::Send:
+      return StreamKind::Send;
+    case OpKind::Receive:
+      return StreamKind::Receive;
     case OpKind::StorePartialNorms:
       return StreamKind::Store;
     case OpKind::Move: {
@@ -180,8 +207,10 @@ bool Checker::is_well_formed(const Op& op) {
                      static_cast<int>(stream_of(op)));
   }
   const bool ends_gradient = op.kind == OpKind::Round || op.kind == OpKind::Update ||
-                             op.kind == OpKind::Speculate || op.kind == OpKind::StorePartialNorms;
-  if (!options_.update && (ends_gradient || op.kind == OpKind::Norm)) {
+                             op.kind == OpKind::Speculate || op.kind == OpKind::StorePartialNorms ||
+                             op.kind == OpKind::AddGroups;
+  const bool is_message = op.kind == OpKind::Send || op.kind == OpKind::Receive;
+  if (!options_.update && (ends_gradient || is_message || op.kind == OpKind::Norm)) {
     report_.complain("has no place in an evaluation");
   }
   if (op.kind == OpKind::Call || op.kind == OpKind::Norm) return true;
@@ -198,13 +227,21 @@ void Checker::check(const Op& op) {
     case OpKind::Round:
       return check_round(ChunkIndex(op.chunk.index));
     case OpKind::Update:
+      groups_.update(op);
       return gradients_.update(op);
     case OpKind::Speculate:
       return gradients_.speculate(op);
     case OpKind::StorePartialNorms:
       return gradients_.partials(ChunkIndex(op.chunk.index));
     case OpKind::Norm:
+      groups_.norm();
       return gradients_.norm();
+    case OpKind::AddGroups:
+      return groups_.add(op);
+    case OpKind::Send:
+      return groups_.send(op);
+    case OpKind::Receive:
+      return groups_.receive(op);
     case OpKind::Move:
       return check_move(op);
     case OpKind::Drop:
@@ -218,6 +255,7 @@ void Checker::check_end() {
   }
   memory_.check_end(plan_.chunks);
   gradients_.check_end();
+  groups_.check_end();
 }
 
 void Checker::check_counts() {

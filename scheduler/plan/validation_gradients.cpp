@@ -47,6 +47,11 @@ void Gradients::round(ChunkIndex c) {
   last_round_ = g.round = report_.at();
 }
 
+void Gradients::add(ChunkIndex c, BufferIndex buffer) {
+  round(c);
+  for (uint32_t part = 0; part < num_parts(c); ++part) fill_buffer(c, buffer);
+}
+
 void Gradients::fill_buffer(ChunkIndex c, BufferIndex index) {
   last_gradient_store_ = report_.at();
   if (++gradients_[c].num_stores > num_parts(c)) {
@@ -143,7 +148,7 @@ void Gradients::speculate(const Op& op) {
 
 void Gradients::check_speculated() {
   for (ChunkIndex c{0}; c < gradients_.size(); ++c) {
-    const bool said = plan_.chunks[c].is_speculative();
+    const bool said = plan_.chunks[c].has_undo_log();
     if (gradients_[c].num_speculations != (said ? 1 : 0)) {
       report_.complain("speculates {} times on parameter chunk {}", gradients_[c].num_speculations,
                        c);
@@ -166,7 +171,7 @@ bool Gradients::holds(BufferIndex buffer, ChunkIndex c) const {
 void Gradients::expect_deferred() {
   for (ChunkIndex c{0}; c < plan_.chunks.size(); ++c) {
     const ChunkRecord& chunk = plan_.chunks[c];
-    if (!chunk.is_deferred()) continue;
+    if (!chunk.defers_update()) continue;
     if (options_.schedule.update == UpdateOrder::Wait) {
       report_.complain("defers the update of parameter chunk {}", c);
     }
@@ -183,7 +188,7 @@ void Gradients::expect_deferred() {
 void Gradients::check_deferred() {
   for (ChunkIndex c{0}; c < gradients_.size(); ++c) {
     Gradient& g = gradients_[c];
-    if (!plan_.chunks[c].is_deferred()) {
+    if (!plan_.chunks[c].defers_update()) {
       if (g.num_deferred_updates == 0) continue;
       report_.complain("makes an update of parameter chunk {} that no step left over", c);
       continue;
@@ -210,7 +215,7 @@ void Gradients::check_end() {
     if (plan_.chunks[c].is_trained() != (g.num_contributions > 0)) {
       report_.complain("the record of parameter chunk {} is wrong about its training", c);
     }
-    if (g.num_contributions == 0) continue;
+    if (g.num_contributions == 0 || !plan_.chunks[c].is_mine) continue;
     if (g.num_rounds == 0) report_.complain("parameter chunk {} is never rounded", c);
     if (g.num_stores < (stays(c) ? 1 : num_parts(c))) {
       report_.complain("the gradient of parameter chunk {} is not stored", c);

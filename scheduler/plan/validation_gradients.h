@@ -24,6 +24,8 @@ class Gradients {
   /// A part of a chunk's gradient is stored.
   void fill_buffer(ChunkIndex chunk, BufferIndex buffer);
   void partials(ChunkIndex chunk);
+  /// The groups of the chunk are added, and rounded into the buffer.
+  void add(ChunkIndex chunk, BufferIndex buffer);
   void norm();
   void update(const Op& op);
   void speculate(const Op& op);

@@ -186,6 +186,19 @@ void Memory::speculate(ChunkId id) {
   chunk.updated = true;
 }
 
+void Memory::update_elsewhere(ChunkId id) {
+  Chunk& chunk = chunks_[flat_index(id)];
+  require_after_all(chunk.home, flat_index(id), " in host memory");
+  chunk.home = {.version = 0, .writer = report_.at(), .readers = {}};
+  ++chunk.newest;
+  chunk.updated = true;
+}
+
+void Memory::receive_home(ChunkId id) {
+  Chunk& chunk = chunks_[flat_index(id)];
+  chunk.home = {.version = chunk.newest, .writer = report_.at(), .readers = {}};
+}
+
 void Memory::update_here(ChunkId id) {
   write(id);
   chunks_[flat_index(id)].updated = true;

@@ -78,6 +78,10 @@ class Memory {
   void update_here(ChunkId id);
   /// The weights in host memory may be the old or the new ones.
   void speculate(ChunkId id);
+  /// The owner of the chunk, another rank, may update the weights in host memory from now on;
+  /// receive_home(): it has updated them.
+  void update_elsewhere(ChunkId id);
+  void receive_home(ChunkId id);
   /// Called first: weights that the step before left on the device.
   void expect_residents(std::span<const ChunkRecord> chunks);
   /// For resident weights: the copy in host memory is out of date.

@@ -14,6 +14,7 @@ constexpr CauseInfo kCauses[kNumWaitCauses] = {
     {"updates", "host memory bandwidth"}, {"loads", "link to the device"},
     {"stores", "link to the host"},       {"free blocks", "device memory"},
     {"the norm", "last gradients, norm"}, {"the program", "submitting kernels"},
+    {"other ranks", "the slowest rank"},
 };
 
 /// The cause where this operation took the time.
@@ -26,6 +27,9 @@ WaitCause cause_of(const Op& op) {
       return WaitCause::Store;
     case StreamKind::Update:
       return WaitCause::Update;
+    case StreamKind::Send:
+    case StreamKind::Receive:
+      return WaitCause::Ranks;
     case StreamKind::Compute:
       break;
   }

@@ -29,8 +29,9 @@ enum class WaitCause : uint8_t {
   Block,    ///< a call still used the block into which a chunk was to be loaded
   Norm,     ///< the norm was being added up
   Program,  ///< the program had not submitted the operation yet
+  Ranks,    ///< another rank was late
 };
-inline constexpr int kNumWaitCauses = 6;
+inline constexpr int kNumWaitCauses = 7;
 
 /// "updates", "loads": what compute waited for.
 std::string_view name_of(WaitCause cause);

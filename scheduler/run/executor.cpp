@@ -33,6 +33,9 @@ void ChunkWork::submit_update(Stream&, ChunkIndex) { refuse(); }
 void ChunkWork::norm() { refuse(); }
 void ChunkWork::update(ChunkIndex, BufferIndex, bool) { refuse(); }
 void ChunkWork::speculate(ChunkIndex, BufferIndex, bool) { refuse(); }
+void ChunkWork::add_groups(ChunkIndex, BufferIndex) { refuse(); }
+void ChunkWork::send(const Op&) { refuse(); }
+void ChunkWork::receive(const Op&) { refuse(); }
 Cost ChunkWork::update_cost(ChunkIndex) const { refuse(); }
 
 // ---- Spaces
@@ -52,7 +55,7 @@ DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_bl
 // ---- Set-up
 
 Executor::Executor(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
-                   const Home& home, ChunkWork& work, uint32_t max_ops)
+                   const Home& home, ChunkWork& work, uint32_t max_ops, bool has_messages)
     : device_(device),
       layout_(layout),
       spaces_(spaces),
@@ -70,6 +73,8 @@ Executor::Executor(Device& device, Stream& compute, const Layout& layout, Device
   begun_.reserve(16);
   for (int kind = 0; kind < kNumStreamKinds; ++kind) {
     const auto stream_kind = static_cast<StreamKind>(kind);
+    const bool is_message = stream_kind == StreamKind::Send || stream_kind == StreamKind::Receive;
+    if (is_message && !has_messages) continue;
     if (stream_kind == StreamKind::Compute) {
       streams_[kind] = &compute;
     } else {
@@ -97,8 +102,9 @@ void Executor::begin(const Trace& trace, const Plan& plan, bool blocks_submittin
   call_ = CallIndex(0);
   last_compute_op_ = kNone;
   begin_s_ = device_.now_s();
-  for (int stream = 0; stream < kNumStreamKinds; ++stream)
-    begin_stats_[stream] = streams_[stream]->stats();
+  for (int stream = 0; stream < kNumStreamKinds; ++stream) {
+    if (streams_[stream] != nullptr) begin_stats_[stream] = streams_[stream]->stats();
+  }
   {
     std::lock_guard lock(mutex_);
     plan_ = &plan;
@@ -191,7 +197,8 @@ void Executor::lease_chunks(std::span<const ParameterUse> uses) {
   for (const ParameterUse& use : uses) {
     if (use.weight) lease(Space::Weights, layout_.weight_elements(use.parameter, use.rows));
     if (use.gradient) {
-      lease(Space::GradientSums, layout_.sum_elements(use.parameter, use.use, use.rows));
+      lease(Space::GradientSums,
+            layout_.sum_elements(use.parameter, use.use, use.rows, trace_->calls[call_].group));
     }
   }
 }
@@ -216,10 +223,12 @@ Tensor Executor::weight(const ParameterUse& use) {
 /// A call asks for each use once. Contributions come in the order of the trace, so the trace says
 /// whether a contribution is the first of the step.
 GradientTarget Executor::gradient(const ParameterUse& use) {
-  const size_t offset = layout_.first_sum_element(use.parameter, use.use) * sizeof(float);
+  const Call& call = trace_->calls[call_];
+  const size_t offset =
+      layout_.first_sum_element(use.parameter, use.use, call.group) * sizeof(float);
   const Tensor sums{spaces_.base(Space::GradientSums) + offset, DType::F32,
                     layout_.parameter(use.parameter).shape};
-  return {use.rows.of(sums), trace_->write_of(trace_->calls[call_], use)};
+  return {use.rows.of(sums), trace_->write_of(call, use)};
 }
 
 void Executor::submit_until_call() {
@@ -276,7 +285,9 @@ void Executor::submit(OpIndex index) {
   Stream& on = stream(op.stream);
   wait_for_all(plan_->waits_of(op), on);
   std::optional<ProfiledRange> range;  // host functions open a range when they run
-  if (op.stream != StreamKind::Update) range.emplace(device_, range_of(op));
+  if (op.stream == StreamKind::Compute || op.stream == StreamKind::Store) {
+    range.emplace(device_, range_of(op));
+  }
   switch (op.kind) {
     case OpKind::Round:
       lease_loaded(op);
@@ -313,6 +324,18 @@ void Executor::submit(OpIndex index) {
                         last_gradient_.has_all_norms());
       });
       break;
+    case OpKind::AddGroups:
+      on.submit(work_.update_cost(chunk), [this, &op] {
+        const ProfiledRange add(device_, range_of(op));
+        work_.add_groups(ChunkIndex(op.chunk.index), op.gradient_buffer);
+      });
+      break;
+    case OpKind::Send:
+      on.submit({.name = "send"}, [this, &op] { work_.send(op); });
+      break;
+    case OpKind::Receive:
+      on.submit({.name = "receive"}, [this, &op] { work_.receive(op); });
+      break;
     case OpKind::Call:
     case OpKind::Drop:
       throw LogicError("the program thread does not submit this operation");
@@ -334,6 +357,7 @@ void Executor::lease_loaded(const Op& round) {
 /// The address in host memory that a load copies from or a store copies to.
 std::byte* Executor::host_address(const Op& op) const {
   if (op.chunk.space == Space::Weights) return home_.plane(op.plane, ChunkIndex(op.chunk.index));
+  if (op.slot != kNone) return home_.sum_slot(op.slot);
   if (op.chunk.space != Space::Gradients) return home_.host_buffer(op.chunk);
   const uint32_t part = op.chunk.index % layout_.gradient_chunks_per_chunk();
   return home_.gradient_buffer(op.gradient_buffer) + part * layout_.chunk_bytes();
@@ -341,6 +365,7 @@ std::byte* Executor::host_address(const Op& op) const {
 
 void Executor::submit_store(const Op& op) {
   table_.transition(op.chunk, ChunkState::Storing);
+  if (op.slot != kNone) home_.set_slot(op.chunk.index, op.slot);
   store().copy(host_address(op), spaces_.address(op.chunk), layout_.used_bytes(op.chunk),
                CopyKind::Store);
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
@@ -359,7 +384,9 @@ void Executor::read_times() {
 ExecutorStats Executor::finish() {
   EBB_CHECK(call_ == trace_->calls.size(), "the step has fewer calls than its trace");
   wait_mapped(static_cast<uint32_t>(plan_->ops.size()));
-  for (Stream* s : streams_) s->synchronize();
+  for (Stream* s : streams_) {
+    if (s != nullptr) s->synchronize();
+  }
   EBB_CHECK(table_.num_present() == plan_->count(&ChunkRecord::ends_on_device),
             "the chunks on the device are not those with which the plan ends");
   for (ChunkIndex c{0}; c < plan_->chunks.size(); ++c) {
@@ -391,6 +418,7 @@ std::exception_ptr Executor::cancel() noexcept {
   device_.block_submitting_thread(false);
   std::exception_ptr bad_data;
   for (Stream* s : streams_) {
+    if (s == nullptr) continue;
     try {
       s->synchronize();
     } catch (const LogicError&) {

@@ -89,6 +89,14 @@ class ChunkWork {
   /// the chunk does only what is still missing. `late`: all partial norms of the step are in
   /// host memory, so that the norm can be computed now.
   virtual void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late);
+  /// Adds the sums of all groups for a parameter chunk, and rounds them to its finished gradient.
+  virtual void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer);
+  // Messages to and from other ranks: called on the threads of the send and receive streams.
+  virtual void send(const Op& op);
+  virtual void receive(const Op& op);
+  /// The plan threw this error, and no other plan can run. Called before the executor waits for
+  /// submitted work, which may wait for other ranks.
+  virtual void stopped(std::string_view /*error*/) noexcept {}
   /// The cost of one update of a chunk on the host.
   virtual Cost update_cost(ChunkIndex chunk) const;
 };
@@ -103,10 +111,10 @@ struct ExecutorStats {
 
 class Executor : public Hooks {
  public:
-  /// The kernels of calls run on `compute`. The executor creates the other streams. `max_ops`: the
-  /// most operations of a plan.
+  /// The kernels of calls run on `compute`. The executor creates the other streams; those for
+  /// messages only if `has_messages`. `max_ops`: the most operations of a plan.
   Executor(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
-           const Home& home, ChunkWork& work, uint32_t max_ops);
+           const Home& home, ChunkWork& work, uint32_t max_ops, bool has_messages = false);
   ~Executor() override;
 
   Stream& store() { return stream(StreamKind::Store); }
@@ -199,7 +207,7 @@ class Executor : public Hooks {
   std::atomic<bool> stop_ = false;
 
   std::vector<std::unique_ptr<Stream>> own_streams_;
-  std::array<Stream*, kNumStreamKinds> streams_{};
+  std::array<Stream*, kNumStreamKinds> streams_{};  // null: the plans do not use it
   std::thread copy_thread_;
 };
 

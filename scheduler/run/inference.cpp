@@ -93,7 +93,7 @@ Buffer take_results(Device& device, size_t bytes) {
 Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
     : prepared_(prepared),
       layout_(*prepared.layout),
-      buffers_(device, prepared.input_bytes),
+      buffers_(device, prepared.input_bytes, 1),
       results_(take_results(device, prepared.result_bytes)),
       home_(device, layout_, state_planes(prepared.options.dtype).first(1), {}),
       spaces_(device, layout_, prepared.num_blocks, prepared.arena_bytes),
@@ -199,11 +199,11 @@ double Inference::Impl::run(size_t index, const MicroBatch& micro_batch) {
   const TapeResults results = results_of(forward.forward, layout_.weight_type(), results_.data());
   runner_.run(forward.trace, forward.plan, [&] {
     run_forward(micro_batches_, forward.forward, buffers_.inputs(), results,
-                buffers_.device_loss());
-    if (forward.forward.loss) runner_.download_loss();
+                buffers_.device_losses());
+    if (forward.forward.loss) runner_.download_losses();
   });
   shown_ = results;
-  return forward.forward.loss ? buffers_.loss() : 0;
+  return forward.forward.loss ? buffers_.losses()[0] : 0;
 }
 
 Inference::Inference(Device& device, const PreparedInference& prepared)

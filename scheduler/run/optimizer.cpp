@@ -29,7 +29,7 @@ bool any_not_finite(const std::byte* data, uint64_t first, uint64_t count) {
 
 Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
                      const State& state, DeviceState& device_state, std::vector<bool> trained,
-                     const Plan& plan, const TrainerOptions& options)
+                     const Plan& plan, const TrainerOptions& options, Ranks* ranks)
     : kernels_(device.kernels()),
       layout_(layout),
       spaces_(spaces),
@@ -37,7 +37,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       state_(state),
       trained_(std::move(trained)),
       chunks_(plan.chunks),
-      num_deferred_(plan.count(&ChunkRecord::is_deferred)),
+      num_deferred_(plan.count(&ChunkRecord::defers_update)),
       device_state_(device_state),
       max_grad_norm_(options.max_grad_norm),
       after_norm_(updates_after_norm(options)),
@@ -48,12 +48,19 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       team_(device.info().profile.num_threads),
       adam_(options.adam),
       counters_{.loss_scale = initial_loss_scale(options.dtype, options.initial_loss_scale)},
+      emulates_compute_(device.info().emulate_compute.has_value()),
+      ranks_(ranks),
       speculation_(device, layout, plan.chunks, options.max_grad_norm) {
+  const uint32_t count = options.gradient_accumulation, groups = num_groups(options);
+  if (ranks_ != nullptr) messages_.emplace(*ranks_, layout_, home_);
+  if (adds_groups_on_host(plan.place.num_ranks, count, groups)) {
+    adder_.emplace(layout_, home_, trained_, plan.place.num_ranks, count, groups);
+  }
   cut_runs();
   cut_updates();
   for (const AdamWRange& run : updates_) device_state_.expect(run);
   for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) {
-    if (device_state_.has(c)) continue;
+    if (!chunks_[c].is_at_home()) continue;
     move_planes_to_nodes(team_, state_.home_planes(c),
                          static_cast<int64_t>(layout_.chunk_elements(c)));
   }
@@ -193,12 +200,27 @@ void Optimizer::submit_update(Stream& compute, ChunkIndex chunk) {
 }
 
 void Optimizer::begin_step(double learning_rate) {
+  if (messages_) messages_->begin_step();
   learning_rate_ = learning_rate;
   before_ = {.counters = counters_, .has_deferred = has_deferred_};
   num_deferred_made_ = 0;
   is_touched_ = false;
   speculation_.begin_step(counters_.loss_scale.value);
   device_state_.decide(early_step(), false);
+}
+
+void Optimizer::begin_flush() {
+  if (messages_) messages_->begin_flush();
+}
+
+void Optimizer::stopped(std::string_view error) noexcept {
+  if (ranks_ != nullptr) ranks_->fail(error);
+}
+
+void Optimizer::add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) {
+  const std::span<double> partials = partials_of(chunk, home_.partial_norms());
+  adder_->add(team_, chunk, home_.gradient_buffer(gradient_buffer), partials);
+  if (emulates_compute_) std::ranges::fill(partials, 0.0);
 }
 
 /// The values for an update that runs before the norm of its step is known: the clip scale is 1.
@@ -242,10 +264,10 @@ void Optimizer::norm() {
   device_state_.decide(decided_, true);
 }
 
-/// The updates on the host in this step have checked their gradients.
+/// The updates on the host of this rank in this step have checked their gradients.
 void Optimizer::check_unchecked_gradients() const {
   for (ChunkIndex c{0}; c < chunks_.size(); ++c) {
-    const bool is_unchecked = chunks_[c].is_on_device() || chunks_[c].is_deferred();
+    const bool is_unchecked = !chunks_[c].is_at_home() || chunks_[c].is_deferred();
     if (is_unchecked && !is_finite(c)) throw_not_a_number(bad_tensor_in(c));
   }
 }
@@ -261,8 +283,8 @@ void Optimizer::throw_not_a_number(const std::string& tensor) const {
                   tensor));
 }
 
-/// For a gradient that stays on the device: returns the name of the first tensor in a piece whose
-/// partial norm is not a number.
+/// For a gradient that is not in the memory of this host and rank: returns the name of the first
+/// tensor in a piece whose partial norm is not a number.
 std::string Optimizer::bad_piece_in(ChunkIndex chunk) const {
   const std::span<const double> partials = partials_of(chunk, home_.partial_norms());
   for (const Segment& s : layout_.segments(chunk)) {
@@ -339,7 +361,8 @@ void Optimizer::undo_all() {
 
 bool Optimizer::roll_back() {
   const bool was_updated = !before_.has_deferred || num_deferred_made_ == num_deferred_;
-  if (!after_norm_ || is_touched_ || !was_updated || !device_state_.is_empty()) return false;
+  if (ranks_ != nullptr || !after_norm_ || is_touched_ || !was_updated || !device_state_.is_empty())
+    return false;
   undo_all();
   counters_ = before_.counters;
   has_deferred_ = false;
@@ -353,7 +376,7 @@ Cost Optimizer::update_cost(ChunkIndex chunk) const {
 }
 
 std::string Optimizer::bad_tensor_in(ChunkIndex chunk) const {
-  if (chunks_[chunk].is_on_device()) return bad_piece_in(chunk);
+  if (!chunks_[chunk].is_at_home()) return bad_piece_in(chunk);
   const std::byte* const gradient = home_.gradient_buffer(chunks_[chunk].gradient_buffer);
   for (const Segment& s : layout_.segments(chunk)) {
     const uint64_t first = s.first_element - chunk * layout_.chunk_elements();

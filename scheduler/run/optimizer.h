@@ -10,6 +10,9 @@
 // of the step that computed the gradient. The state of chunks with device updates is on the device
 // (device_state.h).
 //
+// With several ranks, each rank makes the gradients and the updates of its own chunks. The sums of
+// groups are added in host memory (scheduler/plan/groups.h).
+//
 // In an emulated step no kernel writes the partial norms, so they stay zeros. The norm is then 0,
 // no step is skipped, and every update does its full work on the bytes in the gradient buffers.
 //
@@ -18,7 +21,9 @@
 // no step runs.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chunk/home.h"
@@ -27,6 +32,8 @@
 #include "device/device.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/run/executor.h"
+#include "scheduler/run/group_adder.h"
+#include "scheduler/run/rank_messages.h"
 #include "scheduler/run/speculation.h"
 #include "scheduler/run/state.h"
 #include "scheduler/run/state_lock.h"
@@ -40,10 +47,10 @@ class Optimizer : public ChunkWork {
  public:
   /// All arguments except `trained` and `options` must outlive the optimizer. `device_state` has
   /// the state of the chunks with device updates. trained[p] is true if a step computes a gradient
-  /// of parameter p. The other parameters are never changed.
+  /// of parameter p. The other parameters are never changed. `ranks`: null if there is only one.
   Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
             const State& state, DeviceState& device_state, std::vector<bool> trained,
-            const Plan& plan, const TrainerOptions& options);
+            const Plan& plan, const TrainerOptions& options, Ranks* ranks);
 
   /// Called once before each step. REQUIRES: no work of the step before is running.
   void begin_step(double learning_rate);
@@ -59,10 +66,16 @@ class Optimizer : public ChunkWork {
   void norm() override;
   void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred) override;
   void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late) override;
+  void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) override;
+  void send(const Op& op) override { messages_->send(op); }
+  void receive(const Op& op) override { messages_->receive(op); }
+  void stopped(std::string_view error) noexcept override;
   Cost update_cost(ChunkIndex chunk) const override;
 
   /// True if the deferred updates of the last step have not run yet.
   bool has_deferred() const { return has_deferred_; }
+  /// Must be called before a flush plan runs.
+  void begin_flush();
   /// Must be called after a flush plan has made the deferred updates.
   void forget_deferred() { has_deferred_ = false; }
 
@@ -154,6 +167,10 @@ class Optimizer : public ChunkWork {
   } before_;
   size_t num_deferred_made_ = 0;  // in the current step
   bool is_touched_ = false;       // an update of the current step that has no undo log has started
+  const bool emulates_compute_;
+  Ranks* const ranks_;
+  std::optional<RankMessages> messages_;  // with several ranks
+  std::optional<GroupAdder> adder_;       // if groups are added on the host
   StateLock state_lock_;
   Speculation speculation_;
 };

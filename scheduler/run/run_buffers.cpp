@@ -9,13 +9,14 @@
 
 namespace ebb {
 
-RunBuffers::RunBuffers(Device& device, size_t input_bytes)
-    : host_inputs_(device.allocate(MemoryKind::Pinned, input_bytes, "inputs")),
-      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
+RunBuffers::RunBuffers(Device& device, size_t input_bytes, uint32_t num_losses)
+    : num_losses_(num_losses),
+      host_inputs_(device.allocate(MemoryKind::Pinned, input_bytes, "inputs")),
+      host_losses_(device.allocate(MemoryKind::Pinned, num_losses * sizeof(double), "losses")),
       device_inputs_(device.allocate(MemoryKind::Device, input_bytes, "inputs")),
-      device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
+      device_losses_(device.allocate(MemoryKind::Device, num_losses * sizeof(double), "losses")),
       inputs_ready_(device.create_event()),
-      loss_ready_(device.create_event()) {}
+      losses_ready_(device.create_event()) {}
 
 void RunBuffers::clear() {
   inputs_.clear();
@@ -40,10 +41,10 @@ void RunBuffers::upload(Stream& load, Stream& compute) {
   compute.wait(*inputs_ready_);
 }
 
-void RunBuffers::download_loss(Stream& compute, Stream& store) {
-  compute.record(*loss_ready_);
-  store.wait(*loss_ready_);
-  store.copy(host_loss_.data(), device_loss_.data(), sizeof(double), CopyKind::Store);
+void RunBuffers::download_losses(Stream& compute, Stream& store) {
+  compute.record(*losses_ready_);
+  store.wait(*losses_ready_);
+  store.copy(host_losses_.data(), device_losses_.data(), host_losses_.bytes(), CopyKind::Store);
 }
 
 }  // namespace ebb

@@ -17,7 +17,7 @@ class RunBuffers {
  public:
   /// `input_bytes`: the bytes of all inputs of a run, each rounded up by padded_bytes()
   /// (autograd/arena.h).
-  RunBuffers(Device& device, size_t input_bytes);
+  RunBuffers(Device& device, size_t input_bytes, uint32_t num_losses);
 
   /// Forgets all inputs, persistent ones too. REQUIRES: the copy of the last upload() is done.
   void clear();
@@ -33,16 +33,22 @@ class RunBuffers {
   /// The inputs on the device, in the order in which they were added.
   std::span<const Tensor> inputs() const { return inputs_; }
 
-  /// (1) fp64 on the device: the sum of the losses of a run. The program stores it.
-  Tensor device_loss() const { return {device_loss_.data(), DType::F64, {1}}; }
-  /// Submits the copy of the loss to the host, after the work on `compute` so far.
-  void download_loss(Stream& compute, Stream& store);
-  /// The loss on the host. REQUIRES: the copy is done.
-  double loss() const { return *reinterpret_cast<const double*>(host_loss_.data()); }
+  /// (num_losses) fp64 on the device: the sum of the losses of each micro-batch of a run. The
+  /// program stores them.
+  Tensor device_losses() const {
+    return {device_losses_.data(), DType::F64, {static_cast<int64_t>(num_losses_)}};
+  }
+  /// Submits the copy of the losses to the host, after the work on `compute` so far.
+  void download_losses(Stream& compute, Stream& store);
+  /// The losses on the host. REQUIRES: the copy is done.
+  std::span<const double> losses() const {
+    return {reinterpret_cast<const double*>(host_losses_.data()), num_losses_};
+  }
 
  private:
-  Buffer host_inputs_, host_loss_, device_inputs_, device_loss_;
-  std::unique_ptr<Event> inputs_ready_, loss_ready_;
+  size_t num_losses_;
+  Buffer host_inputs_, host_losses_, device_inputs_, device_losses_;
+  std::unique_ptr<Event> inputs_ready_, losses_ready_;
   std::vector<Tensor> inputs_;
   size_t used_bytes_ = 0;  // of the added inputs
 };

@@ -5,10 +5,12 @@
 namespace ebb {
 
 Runner::Runner(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
-               const Home& home, RunBuffers& buffers, ChunkWork& work, uint32_t max_ops)
+               const Home& home, RunBuffers& buffers, ChunkWork& work, uint32_t max_ops,
+               bool has_messages)
     : compute_(compute),
       buffers_(buffers),
-      executor_(device, compute, layout, spaces, home, work, max_ops) {}
+      work_(work),
+      executor_(device, compute, layout, spaces, home, work, max_ops, has_messages) {}
 
 ExecutorStats Runner::run(const Trace& trace, const Plan& plan, Program program,
                           bool blocks_submitting_thread) {
@@ -16,7 +18,8 @@ ExecutorStats Runner::run(const Trace& trace, const Plan& plan, Program program,
     executor_.begin(trace, plan, blocks_submitting_thread);
     program();
     return executor_.finish();
-  } catch (...) {
+  } catch (const std::exception& error) {
+    work_.stopped(error.what());
     if (const std::exception_ptr bad_data = executor_.cancel()) std::rethrow_exception(bad_data);
     throw;
   }

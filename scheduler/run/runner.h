@@ -21,15 +21,17 @@ namespace ebb {
 class Runner {
  public:
   /// All references must outlive the runner. `max_ops`: the most operations of a plan.
+  /// `has_messages`: plans have messages between ranks.
   Runner(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
-         const Home& home, RunBuffers& buffers, ChunkWork& work, uint32_t max_ops);
+         const Home& home, RunBuffers& buffers, ChunkWork& work, uint32_t max_ops,
+         bool has_messages = false);
 
   /// For the program, while a plan runs.
   Hooks& hooks() { return executor_; }
   /// To be called before a run, while no plan runs: submits the copy of the inputs.
   void upload() { buffers_.upload(executor_.load(), compute_); }
-  /// To be called at the end of a program: submits the copy of the loss to the host.
-  void download_loss() { buffers_.download_loss(compute_, executor_.store()); }
+  /// To be called at the end of a program: submits the copy of the losses to the host.
+  void download_losses() { buffers_.download_losses(compute_, executor_.store()); }
 
   using Program = InlineFunction<void(), 64>;
   /// Runs a plan. `program` makes the calls of the trace in order. Waits until all work is done.
@@ -50,6 +52,7 @@ class Runner {
  private:
   Stream& compute_;
   RunBuffers& buffers_;
+  ChunkWork& work_;
   const Trace no_calls_ = {};
   Executor executor_;
 };

@@ -16,12 +16,12 @@ constexpr uint32_t kLongestWait = 64;
 Speculation::Speculation(Device& device, const Layout& layout, std::span<const ChunkRecord> chunks,
                          float max_grad_norm)
     : max_grad_norm_(max_grad_norm), log_of_(chunks.size(), nullptr) {
-  const auto num = static_cast<size_t>(std::ranges::count_if(chunks, &ChunkRecord::is_speculative));
+  const auto num = static_cast<size_t>(std::ranges::count_if(chunks, &ChunkRecord::has_undo_log));
   if (num == 0) return;
   const size_t bytes = undo_log_bytes(layout);
   memory_ = device.allocate(MemoryKind::Pageable, num * bytes, "undo logs");
   for (size_t c = 0; c < chunks.size(); ++c) {
-    if (!chunks[c].is_speculative()) continue;
+    if (!chunks[c].has_undo_log()) continue;
     log_of_[c] = &logs_.emplace_back(std::span(memory_.data() + logs_.size() * bytes, bytes));
   }
   made_.reserve(num);

@@ -73,6 +73,11 @@ void State::for_each_run(uint64_t first, uint64_t count, PlaneSet asked, bool ch
     const ChunkIndex chunk(first / layout_.chunk_elements());
     const uint64_t begin = chunk * layout_.chunk_elements();
     const uint64_t num = std::min(end, begin + layout_.chunk_elements()) - first;
+    if (changed && !home_.is_mine(chunk)) {
+      visit(Run{first, static_cast<int64_t>(num), {}, true});
+      first += num;
+      continue;
+    }
     if (device_state_.has(chunk)) {
       device_state_.visit_copies(chunk, first - begin, num, asked, changed,
                                  [&](uint64_t at, uint64_t n, const Planes& copies) {
@@ -98,6 +103,7 @@ void State::initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& 
   for (ParameterId id = 0; id < parameters.size(); ++id) {
     const uint64_t begin = layout_.first_element(id);
     for_each_run(begin, layout_.num_elements(id), masters_, true, [&](const Run& run) {
+      if (run.is_foreign) return;
       const uint64_t first = run.first - begin;
       ebb::initialise(parameters[id], seed, first, static_cast<uint64_t>(run.count), team,
                       [&](uint64_t at, std::span<const float> values) {
@@ -117,6 +123,7 @@ void State::read(ParameterId id, uint64_t first, std::span<float> masters) const
 void State::write(ParameterId id, uint64_t first, std::span<const float> masters) {
   const uint64_t begin = first_element(id, first, masters.size());
   for_each_run(begin, masters.size(), masters_, true, [&](const Run& run) {
+    if (run.is_foreign) return;
     write_masters(run.planes, masters.subspan(run.first - begin, static_cast<size_t>(run.count)));
   });
 }
@@ -135,7 +142,10 @@ void State::visit_plane(ParameterId id, size_t plane, bool changed, const VisitP
   const PlaneInfo& info = state_planes(layout_.weight_type())[plane];
   for_each_run(layout_.first_element(id), layout_.num_elements(id), PlaneSet().set(plane), changed,
                [&](const Run& run) {
-                 visit({run.planes[plane], info.bytes(static_cast<uint64_t>(run.count))});
+                 const size_t bytes = info.bytes(static_cast<uint64_t>(run.count));
+                 if (!run.is_foreign) return visit({run.planes[plane], bytes});
+                 std::vector<std::byte> unused(bytes);
+                 visit(unused);
                });
 }
 

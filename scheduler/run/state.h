@@ -1,7 +1,8 @@
 // The training state, seen by parameter: initial values, reads and writes of masters and planes,
 // and the hash of the state. The state of a chunk is in host memory, or on the device if the chunk
 // has device updates. If the state is in host memory, the device computes with a copy of the
-// weights. This copy is not part of the state.
+// weights. This copy is not part of the state. With several ranks, each reads the whole state and
+// writes the chunks that it owns.
 //
 // Thread-safety: several threads may read at once. A chunk must not be written or updated while
 // another thread accesses the same chunk.
@@ -81,7 +82,8 @@ class State {
   /// (cpu_adam/state_hash.h).
   uint64_t hash() const;
   /// Passes one plane of a parameter to `visit`, part by part. `plane` is an index of
-  /// state_planes(). With `changed`, the changes that `visit` makes are kept.
+  /// state_planes(). With `changed`, the changes that `visit` makes are kept, except in chunks that
+  /// another rank owns.
   void visit_plane(ParameterId id, size_t plane, bool changed, const VisitPlane& visit) const;
 
  private:
@@ -90,7 +92,8 @@ class State {
   struct Run {
     uint64_t first;
     int64_t count;
-    Planes planes;
+    Planes planes;            // not set if `is_foreign`
+    bool is_foreign = false;  // the range is to be changed, and only its owner may do that
   };
   template <class Visit>
   void for_each_run(uint64_t first, uint64_t count, PlaneSet asked, bool changed,

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "autograd/arena.h"
 #include "autograd/micro_batches.h"
 #include "device/kernels.h"
 #include "device/planes.h"
+#include "scheduler/plan/sum_slots.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/run/optimizer.h"
 #include "scheduler/run/run_buffers.h"
@@ -22,18 +24,37 @@ namespace {
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
-std::vector<bool> trained_parameters(const Layout& layout, const Trace& trace) {
-  std::vector<bool> trained(layout.num_parameters(), false);
-  for (const ParameterUse& use : trace.uses) {
-    if (use.gradient) trained[use.parameter] = true;
-  }
-  return trained;
-}
-
 uint64_t count_targets(std::span<const MicroBatch> micro_batches) {
   uint64_t count = 0;
   for (const MicroBatch& batch : micro_batches) count += batch.num_targets;
   return count;
+}
+
+/// Fills `all` with what each rank gives to all ranks, in the order of the ranks.
+template <class T>
+void exchange(Ranks& ranks, const std::vector<T>& mine, std::vector<T>& all) {
+  all.resize(mine.size() * ranks.size());
+  ranks.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+}
+
+uint32_t num_losses(const Preparation& prepared) {
+  return std::max(prepared.share.micro_batches.count, prepared.evaluation_batches.count);
+}
+
+/// The home of this rank. With several ranks it is in memory that all of them can address.
+Home make_home(Device& device, const Preparation& prepared, Ranks* ranks) {
+  const std::span<const PlaneInfo> planes = state_planes(prepared.options.dtype);
+  const HomeOptions options = home_options(prepared.plan);
+  if (ranks == nullptr) return Home(device, *prepared.layout, planes, options);
+  const std::vector<std::byte*> memory =
+      ranks->share(home_bytes(*prepared.layout, planes, options));
+  Home home(memory[ranks->rank()], *prepared.layout, planes, options);
+  std::vector<HomeParts> parts;
+  exchange(*ranks, {home.parts()}, parts);
+  for (uint32_t rank = 0; rank < ranks->size(); ++rank) {
+    if (rank != ranks->rank()) home.connect(rank, memory[rank], parts[rank]);
+  }
+  return home;
 }
 
 }  // namespace
@@ -42,7 +63,7 @@ uint64_t count_targets(std::span<const MicroBatch> micro_batches) {
 /// destructor waits for all submitted work before it frees memory.
 class Trainer::Impl {
  public:
-  Impl(const Model& model, Device& device, const Preparation& prepared);
+  Impl(const Model& model, Device& device, const Preparation& prepared, Ranks* ranks);
 
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   double evaluate(std::span<const MicroBatch> micro_batches);
@@ -51,6 +72,9 @@ class Trainer::Impl {
   void flush();
   StateReader lock_state();
   void restore(const OptimizerCounters& counters, const ReadPlane& read);
+
+  /// Returns when all ranks have called it.
+  void meet() const;
 
   const OptimizerCounters& counters() const { return optimizer_.counters(); }
   /// Waits until no StateReader locks the state.
@@ -61,15 +85,18 @@ class Trainer::Impl {
 
  private:
   void initialise_device(Kernels& kernels);
-  void run_micro_batches(uint32_t count, bool training, float loss_gradient_scale);
-  ExecutorStats run_step(uint32_t count, double learning_rate, float loss_gradient_scale);
-  double mean_loss(uint64_t num_targets) const;
+  void run_micro_batches(IndexRange micro_batches, bool training, float loss_gradient_scale);
+  ExecutorStats run_step(double learning_rate, float loss_gradient_scale);
+  /// The mean over all targets of all micro-batches, of which this rank computed some.
+  double mean_loss(IndexRange mine, uint32_t num_micro_batches, uint64_t num_targets);
+  uint64_t of_all_ranks(uint64_t num_targets);
   ExecutorStats run_plan(const Plan& plan);
-  uint64_t check(std::span<const MicroBatch> micro_batches, size_t num_expected) const;
+  uint64_t check(std::span<const MicroBatch> micro_batches, IndexRange expected);
   void upload(std::span<const MicroBatch> micro_batches);
 
   const Model& model_;
   const Preparation& prepared_;
+  Ranks* const ranks_;  // null: there is one rank
   const bool emulates_compute_;
   const Layout& layout_;
   std::vector<InputSpec> specs_;
@@ -84,6 +111,8 @@ class Trainer::Impl {
   Runner runner_;
   Arena arena_;
   MicroBatches micro_batches_;
+  std::vector<double> losses_, losses_of_ranks_;  // of the micro-batches of a step
+  std::vector<uint64_t> targets_, targets_of_ranks_;
   enum class Condition : uint8_t {
     Good,
     Stopped,  // a plan threw: no other plan can run, but the state in host memory is complete
@@ -91,30 +120,33 @@ class Trainer::Impl {
   } condition_ = Condition::Good;
 };
 
-Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepared)
+Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepared, Ranks* ranks)
     : model_(model),
       prepared_(prepared),
+      ranks_(ranks),
       emulates_compute_(device.info().emulate_compute.has_value()),
       layout_(*prepared.layout),
       specs_(model.inputs()),
-      buffers_(device, prepared.ledger.bytes(kInputs, Tier::Device)),
+      buffers_(device, prepared.ledger.bytes(kInputs, Tier::Device), num_losses(prepared)),
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       device_state_(device, layout_, prepared.plan.chunks, spaces_.base(Space::Weights)),
-      home_(device, layout_, state_planes(prepared.options.dtype), home_options(prepared.plan)),
+      home_(make_home(device, prepared, ranks)),
       state_(layout_, home_, device_state_),
       optimizer_(device, layout_, spaces_, home_, state_, device_state_,
-                 trained_parameters(layout_, prepared.trace), prepared.plan, prepared.options),
+                 trained_parameters(layout_, prepared.trace), prepared.plan, prepared.options,
+                 ranks),
       compute_(device.create_stream(StreamKind::Compute)),
       runner_(device, *compute_, layout_, spaces_, home_, buffers_, optimizer_,
               static_cast<uint32_t>(
-                  std::max(prepared.plan.ops.size(), prepared.evaluation_plan.ops.size()))),
+                  std::max(prepared.plan.ops.size(), prepared.evaluation_plan.ops.size())),
+              ranks != nullptr),
       arena_(spaces_.base(Space::Activations),
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       micro_batches_(device, *compute_, runner_.hooks(), arena_,
-                     micro_batches_together(prepared.schedule,
-                                            std::max(prepared.options.gradient_accumulation,
-                                                     prepared.options.evaluation_batches))) {
+                     micro_batches_together(prepared.schedule, num_losses(prepared))) {
+  const RankPlace place = ranks == nullptr ? RankPlace{} : RankPlace{ranks->rank(), ranks->size()};
+  EBB_CHECK(place == prepared.place, "the plan is for another rank, or for more or fewer ranks");
   check_device(prepared.device, device.info().profile);
   device.reserve_workspace(prepared.ledger.bytes(kWorkspace, Tier::Device));
   initialise_device(device.kernels());
@@ -122,6 +154,11 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
   if (prepared.options.random_weights) {
     state_.initialise(model.parameters(), prepared.options.seed, team);
   }
+  meet();
+}
+
+void Trainer::Impl::meet() const {
+  if (ranks_ != nullptr) ranks_->exchange({}, {});
 }
 
 /// Fills the blocks of chunks with device updates with zeros. Host memory is zero when it is
@@ -149,37 +186,45 @@ void Trainer::Impl::upload(std::span<const MicroBatch> micro_batches) {
   runner_.upload();
 }
 
-void Trainer::Impl::run_micro_batches(uint32_t count, bool training, float loss_gradient_scale) {
+void Trainer::Impl::run_micro_batches(IndexRange micro_batches, bool training,
+                                      float loss_gradient_scale) {
   micro_batches_.run(
-      model_, {.count = count,
+      model_, {.count = micro_batches.count,
                .tape = tape_options(prepared_.options, prepared_.schedule, prepared_.layer_lists,
                                     training, optimizer_.step()),
+               .first = micro_batches.first,
                .inputs = buffers_.inputs(),
-               .loss_total = buffers_.device_loss(),
+               .losses = buffers_.device_losses(),
                .loss_gradient_scale = loss_gradient_scale});
-  runner_.download_loss();
+  runner_.download_losses();
 }
 
 /// Checks the numbers of micro-batches and of targets, and returns the number of targets.
-uint64_t Trainer::Impl::check(std::span<const MicroBatch> micro_batches,
-                              size_t num_expected) const {
+uint64_t Trainer::Impl::check(std::span<const MicroBatch> micro_batches, IndexRange expected) {
   EBB_CHECK(
-      micro_batches.size() == num_expected && !micro_batches.empty(),
+      micro_batches.size() == expected.count && (!micro_batches.empty() || ranks_ != nullptr),
       fmt::format(
           "{} micro-batches were given, but the plan is for {}: see gradient_accumulation and "
           "evaluation_batches",
-          micro_batches.size(), num_expected));
-  const uint64_t num_targets = count_targets(micro_batches);
+          micro_batches.size(), expected.count));
+  const uint64_t num_targets = of_all_ranks(count_targets(micro_batches));
   if (num_targets == 0)
     throw NumericError("the micro-batches have no targets, so there is no mean loss");
   return num_targets;
+}
+
+uint64_t Trainer::Impl::of_all_ranks(uint64_t num_targets) {
+  if (ranks_ == nullptr) return num_targets;
+  targets_.assign(1, num_targets);
+  exchange(*ranks_, targets_, targets_of_ranks_);
+  return std::accumulate(targets_of_ranks_.begin(), targets_of_ranks_.end(), uint64_t{0});
 }
 
 StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double learning_rate) {
   EBB_CHECK(condition_ == Condition::Good,
             "an earlier step or evaluation threw: no step can follow");
   StepResult result;
-  result.num_targets = check(micro_batches, prepared_.options.gradient_accumulation);
+  result.num_targets = check(micro_batches, prepared_.share.micro_batches);
   const Plan& plan = prepared_.plan;
   if (runner_.num_chunks_on_device() < plan.count(&ChunkRecord::begins_on_device)) {
     result.step_s = run_plan(prepared_.warm_up_plan).total_s;
@@ -188,9 +233,10 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   upload(micro_batches);
   result.loss_scale = optimizer_.loss_scale();
   const ExecutorStats stats =
-      run_step(static_cast<uint32_t>(micro_batches.size()), learning_rate,
+      run_step(learning_rate,
                static_cast<float>(result.loss_scale / static_cast<double>(result.num_targets)));
-  result.loss = mean_loss(result.num_targets);
+  result.loss = mean_loss(prepared_.share.micro_batches, prepared_.options.gradient_accumulation,
+                          result.num_targets);
   result.grad_norm = emulates_compute_ ? kNotANumber : optimizer_.grad_norm();
   result.skipped = optimizer_.skipped();
   result.step_s += stats.total_s;
@@ -212,12 +258,22 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   return result;
 }
 
-double Trainer::Impl::mean_loss(uint64_t num_targets) const {
-  return emulates_compute_ ? kNotANumber : buffers_.loss() / static_cast<double>(num_targets);
+double Trainer::Impl::mean_loss(IndexRange mine, uint32_t num_micro_batches, uint64_t num_targets) {
+  losses_.assign(num_micro_batches, 0);
+  std::ranges::copy(buffers_.losses().first(mine.count), losses_.begin() + mine.first);
+  if (ranks_ != nullptr) {
+    exchange(*ranks_, losses_, losses_of_ranks_);
+    // Only the rank that computed a micro-batch gives another number than 0.
+    std::ranges::fill(losses_, 0);
+    for (size_t i = 0; i < losses_of_ranks_.size(); ++i) {
+      losses_[i % num_micro_batches] += losses_of_ranks_[i];
+    }
+  }
+  const double total = std::accumulate(losses_.begin(), losses_.end(), 0.0);
+  return emulates_compute_ ? kNotANumber : total / static_cast<double>(num_targets);
 }
 
-ExecutorStats Trainer::Impl::run_step(uint32_t count, double learning_rate,
-                                      float loss_gradient_scale) {
+ExecutorStats Trainer::Impl::run_step(double learning_rate, float loss_gradient_scale) {
   // An update that waits for the state lock waits until the reader has copied state from the
   // device. Such a copy may be queued behind the compute stream's wait for the update and then
   // never run. So this thread waits for host work itself (Device::block_submitting_thread).
@@ -227,7 +283,8 @@ ExecutorStats Trainer::Impl::run_step(uint32_t count, double learning_rate,
   try {
     return runner_.run(
         prepared_.trace, prepared_.plan,
-        [&] { run_micro_batches(count, true, loss_gradient_scale); }, reader_copies_from_device);
+        [&] { run_micro_batches(prepared_.share.micro_batches, true, loss_gradient_scale); },
+        reader_copies_from_device);
   } catch (...) {
     condition_ = optimizer_.roll_back() ? Condition::Stopped : Condition::Lost;
     throw;
@@ -244,18 +301,20 @@ ExecutorStats Trainer::Impl::run_plan(const Plan& plan) {
 }
 
 double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
-  const uint64_t num_targets = check(micro_batches, prepared_.options.evaluation_batches);
+  const IndexRange mine = prepared_.evaluation_batches;
+  const uint64_t num_targets = check(micro_batches, mine);
   flush();
   upload(micro_batches);
-  const auto count = static_cast<uint32_t>(micro_batches.size());
   try {
-    runner_.run(prepared_.evaluation_trace, prepared_.evaluation_plan,
-                [&] { run_micro_batches(count, false, 0); });
+    if (mine.count > 0) {
+      runner_.run(prepared_.evaluation_trace, prepared_.evaluation_plan,
+                  [&] { run_micro_batches(mine, false, 0); });
+    }
   } catch (...) {
     condition_ = device_state_.is_empty() ? Condition::Stopped : Condition::Lost;
     throw;
   }
-  return mean_loss(num_targets);
+  return mean_loss(mine, prepared_.options.evaluation_batches, num_targets);
 }
 
 void Trainer::Impl::flush() {
@@ -264,9 +323,12 @@ void Trainer::Impl::flush() {
   if (condition_ == Condition::Stopped) return;
   const bool is_resident =
       runner_.num_chunks_on_device() > prepared_.plan.count(&ChunkRecord::is_on_device);
-  if (!optimizer_.has_deferred() && !is_resident) return;
-  run_plan(prepared_.flush_plan);
-  optimizer_.forget_deferred();
+  if (optimizer_.has_deferred() || is_resident) {
+    optimizer_.begin_flush();
+    run_plan(prepared_.flush_plan);
+    optimizer_.forget_deferred();
+  }
+  meet();
 }
 
 /// The reader releases parameters in the order in which updates change them. Updates that wait for
@@ -297,10 +359,11 @@ void Trainer::Impl::restore(const OptimizerCounters& counters, const ReadPlane& 
     }
   }
   optimizer_.restore(counters);
+  meet();
 }
 
-Trainer::Trainer(const Model& model, Device& device, const Preparation& prepared)
-    : impl_(std::make_unique<Impl>(model, device, prepared)) {}
+Trainer::Trainer(const Model& model, Device& device, const Preparation& prepared, Ranks* ranks)
+    : impl_(std::make_unique<Impl>(model, device, prepared, ranks)) {}
 Trainer::~Trainer() = default;
 
 StepResult Trainer::step(std::span<const MicroBatch> micro_batches, double learning_rate) {
@@ -352,6 +415,7 @@ void Trainer::write_parameter(ParameterId id, uint64_t first, std::span<const fl
   impl_->flush();
   impl_->wait_for_readers();
   impl_->state().write(id, first, values);
+  impl_->meet();
 }
 
 const Layout& Trainer::layout() const { return impl_->layout(); }

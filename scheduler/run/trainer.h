@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "chunk/layout.h"
+#include "comm/ranks.h"
 #include "device/device.h"
 #include "scheduler/run/micro_batch.h"
 #include "scheduler/run/state_reader.h"
@@ -33,15 +34,15 @@ namespace ebb {
 /// are NaN, because no kernel computed them. All other members are measured as usual. The update
 /// runs too, on the bytes in the gradient buffers.
 struct StepResult {
-  double loss = 0;          ///< mean over all targets of the step
-  double grad_norm = 0;     ///< before clipping, without the factor of the loss scale
-  bool skipped = false;     ///< the norm was NaN or infinite; the step changed no weight
-  uint32_t loss_scale = 1;  ///< the loss scale of this step in fp16; 1 in other types
-  uint64_t num_targets = 0;
-  double step_s = 0;     ///< with the warm-up plan, if the step ran it
-  double compute_s = 0;  ///< kernels are running
-  double stall_s = 0;    ///< the compute stream is idle before its last operation ends
-  double update_s = 0;   ///< the optimizer is running on the host
+  double loss = 0;           ///< mean over all targets of the step
+  double grad_norm = 0;      ///< before clipping, without the factor of the loss scale
+  bool skipped = false;      ///< the norm was NaN or infinite; the step changed no weight
+  uint32_t loss_scale = 1;   ///< the loss scale of this step in fp16; 1 in other types
+  uint64_t num_targets = 0;  ///< of all ranks
+  double step_s = 0;         ///< with the warm-up plan, if the step ran it
+  double compute_s = 0;      ///< kernels are running
+  double stall_s = 0;        ///< the compute stream is idle before its last operation ends
+  double update_s = 0;       ///< the optimizer is running on the host
   double overlap_s = 0;  ///< kernels and the optimizer are running; a host device shares its cores
   size_t loaded_bytes = 0;
   size_t stored_bytes = 0;
@@ -58,10 +59,15 @@ class Trainer {
   /// `model`, `device` and `prepared` must outlive the trainer. The weights get their initial
   /// values from the seed, or zeros without options.random_weights. Throws OutOfMemory; ConfigError
   /// if the plan was made for a device with fewer threads or other kernels.
-  Trainer(const Model& model, Device& device, const Preparation& prepared);
+  ///
+  /// With several ranks, each has a trainer, and all functions but layout(), num_updates(),
+  /// num_skipped() and last_step_times() are collective: all ranks call them, in the same order.
+  /// `ranks` must outlive the trainer; its rank and size are those of Budgets::place.
+  Trainer(const Model& model, Device& device, const Preparation& prepared, Ranks* ranks = nullptr);
   ~Trainer();
 
-  /// Runs one step. REQUIRES: as many micro-batches as options.gradient_accumulation. Throws
+  /// Runs one step. REQUIRES: as many micro-batches as options.gradient_accumulation; with several
+  /// ranks, those of Preparation::share. Throws
   /// NumericError if there are no targets, if a gradient is NaN or infinite and the step cannot be
   /// skipped, or if options.max_skipped_steps steps were skipped in a row. If running the plan
   /// throws, no further step or evaluation can run, but the state can be read: it is the state
@@ -72,7 +78,8 @@ class Trainer {
   /// - the warm-up plan or the flush plan threw.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   /// Returns the mean loss, without computing gradients; NaN with emulated compute. REQUIRES:
-  /// options.evaluation_batches micro-batches, at least one. Throws NumericError if there are no
+  /// options.evaluation_batches micro-batches, at least one; with several ranks, those of
+  /// Preparation::evaluation_batches, which may be none. Throws NumericError if there are no
   /// targets. If running the plan throws, the state can still be read: it is the state after the
   /// last step. But it is lost if there are device updates, or if the flush plan threw.
   double evaluate(std::span<const MicroBatch> micro_batches);

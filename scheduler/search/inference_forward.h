@@ -30,9 +30,9 @@ inline TapeResults results_of(const ForwardSpec& forward, DType type, std::byte*
 inline void run_forward(MicroBatches& micro_batches, const ForwardSpec& forward,
                         std::span<const Tensor> inputs, const TapeResults& results,
                         Tensor loss_total) {
-  micro_batches.run(*forward.model, {.tape = {.training = false, .results = results},
-                                     .inputs = inputs,
-                                     .loss_total = loss_total});
+  micro_batches.run(
+      *forward.model,
+      {.tape = {.training = false, .results = results}, .inputs = inputs, .losses = loss_total});
 }
 
 }  // namespace ebb

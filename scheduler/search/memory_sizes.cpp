@@ -19,7 +19,9 @@ HomeOptions home_options(const Plan& plan) {
   return {.chunks = plan.chunks,
           .gradient_buffers = plan.gradient_buffers,
           .sums = plan.stored_sums,
-          .activations = plan.stored_activations};
+          .activations = plan.stored_activations,
+          .sum_slots = plan.sum_slots,
+          .place = plan.place};
 }
 
 size_t partial_norm_bytes(const Layout& layout) { return layout.num_pieces() * sizeof(double); }
@@ -43,19 +45,18 @@ size_t undo_log_bytes(const Layout& layout) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-Ledger fixed_memory(const Model& model, const TrainerOptions& options, const Layout& layout,
+Ledger fixed_memory(const Model& model, uint32_t num_micro_batches, const Layout& layout,
                     const Trace& trace, const Trace& evaluation) {
   size_t micro_batch_bytes = 0;
   for (const InputSpec& spec : model.inputs()) {
     micro_batch_bytes +=
         padded_bytes(static_cast<size_t>(spec.shape.num_elements()) * size_of(spec.dtype));
   }
-  const size_t num_inputs = std::max(options.gradient_accumulation, options.evaluation_batches);
   Ledger ledger;
-  ledger.add(kInputs, Tier::Device, micro_batch_bytes * num_inputs);
+  ledger.add(kInputs, Tier::Device, micro_batch_bytes * num_micro_batches);
   ledger.add(kWorkspace, Tier::Device, std::max(trace.workspace_bytes, evaluation.workspace_bytes));
   ledger.add("partial norms", Tier::Device, partial_norm_bytes(layout));
-  ledger.add("loss", Tier::Device, sizeof(double));
+  ledger.add(kLosses, Tier::Device, num_micro_batches * sizeof(double));
   return ledger;
 }
 

@@ -38,15 +38,16 @@ inline constexpr size_t kCoefficientBytes = 2 * kMaxFactors * sizeof(AdamWCoeffi
 size_t undo_log_bytes(const Layout& layout);
 
 /// The classes of the ledger whose sizes the run reads from it.
-inline constexpr std::string_view kInputs = "inputs", kWorkspace = "workspace";
+inline constexpr std::string_view kInputs = "inputs", kWorkspace = "workspace", kLosses = "losses";
 /// The class of what a GPU's driver and libraries take in host memory (device/driver_memory.h). The
 /// run does not allocate it.
 inline constexpr std::string_view kDriver = "driver";
 
 /// The device memory that does not depend on the plan: the inputs of a step or of an evaluation,
 /// the larger of both, each padded as in the arena; the workspace of kernels; partial norms; the
-/// loss. `trace` is of a step; `evaluation` is of an evaluation, or empty.
-Ledger fixed_memory(const Model& model, const TrainerOptions& options, const Layout& layout,
+/// losses. `trace` is of a step; `evaluation` is of an evaluation, or empty. `num_micro_batches`:
+/// those of this rank in a step or an evaluation, the larger of both.
+Ledger fixed_memory(const Model& model, uint32_t num_micro_batches, const Layout& layout,
                     const Trace& trace, const Trace& evaluation);
 
 }  // namespace ebb

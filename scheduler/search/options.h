@@ -1,7 +1,8 @@
 // The options of a training run, and the memory that the run may use. Plain values.
 //
 // These options change results: the types, adam, clipping, dropout, the seed, random_weights, the
-// loss scale and the number of micro-batches. With all others, results have the same bits.
+// loss scale and the numbers of micro-batches and groups. With all others, results have the same
+// bits.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "device/device.h"
 #include "device/dtype.h"
 #include "device/loss_scale.h"
+#include "scheduler/plan/groups.h"
 #include "scheduler/plan/schedule.h"
 
 namespace ebb {
@@ -24,8 +26,11 @@ struct TrainerOptions {
   std::optional<DType> gradient_dtype = {};
   /// Layout and Device::create_blocks() say which sizes are allowed.
   size_t chunk_bytes = size_t{64} << 20;
-  uint32_t gradient_accumulation = 1;  ///< micro-batches of a step
+  uint32_t gradient_accumulation = 1;  ///< micro-batches of a step, of all ranks together
   uint32_t evaluation_batches = 0;     ///< micro-batches of an evaluation; 0 = no evaluation
+  /// How many groups the micro-batches of a step form (scheduler/plan/groups.h); nullopt: as many
+  /// as micro-batches. At least as many as ranks.
+  std::optional<uint32_t> groups = {};
   /// The settings that the planner must not choose.
   ScheduleRequest schedule = {};
   /// Also make those speculative updates that start when the norm may be known already. This is
@@ -54,13 +59,19 @@ inline bool updates_after_norm(const TrainerOptions& options) {
   return options.max_grad_norm > 0 || options.dtype == DType::F16;
 }
 
-/// Budgets in bytes, and the device for which memory is counted.
+/// The number of groups of a step.
+inline uint32_t num_groups(const TrainerOptions& options) {
+  return options.groups.value_or(options.gradient_accumulation);
+}
+
+/// Budgets of one rank in bytes, the device for which memory is counted, and which rank it is.
 struct Budgets {
   std::optional<size_t> device_memory = {};  ///< nullopt: as much as the model can use
   std::optional<size_t> host_memory = {};    ///< nullopt: not checked
   /// Device and host memory together, for the host backend; nullopt: not checked.
   std::optional<size_t> total_memory = {};
   DeviceProfile device = {};
+  RankPlace place = {};
 };
 
 /// Throws ConfigError if kernels of `device` may need more workspace than those of the device

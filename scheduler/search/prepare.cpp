@@ -27,8 +27,10 @@ struct DryRun {
   std::vector<uint32_t> num_uses;
 };
 
+/// `group_of`: of each micro-batch; empty: all belong to group 0.
 DryRun dry_run(const Model& model, const TrainerOptions& options, const TapeOptions& tape,
-               uint32_t count, uint32_t together, const DeviceProfile& device) {
+               uint32_t count, uint32_t together, const DeviceProfile& device,
+               std::span<const uint32_t> group_of = {}) {
   SimDevice sim({.profile = device});
   const auto compute = sim.create_stream(StreamKind::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
@@ -40,17 +42,18 @@ DryRun dry_run(const Model& model, const TrainerOptions& options, const TapeOpti
   }
   micro_batches.run(
       model,
-      {.count = count, .tape = tape, .inputs = inputs, .loss_total = {base, DType::F64, {1}}},
+      {.count = count, .tape = tape, .inputs = inputs, .losses = {base, DType::F64, {count}}},
       [&](uint32_t k) {
         if (k == 1) recorder.expect_micro_batches(count);
-        recorder.begin_micro_batch(k);
+        recorder.begin_micro_batch(k, group_of.empty() ? 0 : group_of[k]);
       });
   DryRun result{.trace = {}, .order = recorder.first_use_order(), .num_uses = recorder.num_uses()};
   result.trace = recorder.take();
   return result;
 }
 
-Layout make_layout(const Model& model, const TrainerOptions& options, const DryRun& run) {
+Layout make_layout(const Model& model, const TrainerOptions& options, uint32_t groups_apart,
+                   const DryRun& run) {
   std::vector<ParameterInfo> infos;
   for (ParameterId id = 0; id < model.parameters().size(); ++id) {
     const Parameter& p = model.parameters()[id];
@@ -61,7 +64,7 @@ Layout make_layout(const Model& model, const TrainerOptions& options, const DryR
                      .num_uses = run.num_uses[id]});
   }
   return Layout(std::move(infos), run.order, options.dtype,
-                options.gradient_dtype.value_or(options.dtype), options.chunk_bytes);
+                options.gradient_dtype.value_or(options.dtype), options.chunk_bytes, groups_apart);
 }
 
 /// Throws ConfigError unless each parameter gets gradients in all its uses and rows, or in none.
@@ -72,9 +75,12 @@ void check_uses(const Trace& trace, const Layout& layout) {
   for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
     written[id].resize(layout.parameter(id).num_uses, 0);
   }
-  for (const ParameterUse& use : trace.uses) {
-    if (!use.gradient || use.write == Write::Add) continue;
-    written[use.parameter][use.use] += layout.weight_elements(use.parameter, use.rows).count;
+  for (const Call& call : trace.calls) {
+    if (call.group != 0) continue;  // all groups have the same uses
+    for (const ParameterUse& use : trace.uses_of(call)) {
+      if (!use.gradient || use.write == Write::Add) continue;
+      written[use.parameter][use.use] += layout.weight_elements(use.parameter, use.rows).count;
+    }
   }
   for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
     const uint64_t all = layout.num_elements(id);
@@ -121,7 +127,10 @@ PlanOptions plan_options(const Preparation& context, const Schedule& schedule, u
   return {.num_blocks = num_blocks,
           .update = update,
           .update_after_norm = updates_after_norm(context.options),
-          .schedule = schedule};
+          .schedule = schedule,
+          .place = context.place,
+          .adds_groups_on_host = update && context.adds_groups_on_host,
+          .num_groups = num_groups(context.options)};
 }
 
 /// The number of blocks in the budget besides the planes of `device_updates` chunks, but no more
@@ -203,25 +212,35 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   p.schedule = schedule;
   p.device = counted_device(budgets);
   p.layer_lists = recompute_lists(schedule.recompute, layers);
+  p.place = budgets.place;
+  p.share = share_of(p.place, options.gradient_accumulation, num_groups(options));
+  p.evaluation_batches = part_of(options.evaluation_batches, p.place.rank, p.place.num_ranks);
+  p.adds_groups_on_host =
+      adds_groups_on_host(p.place.num_ranks, options.gradient_accumulation, num_groups(options));
+  if (!p.adds_groups_on_host) p.share.group_of = {};
   const auto run_dry = [&](uint32_t count, bool training) {
     return dry_run(model, options, tape_options(options, schedule, p.layer_lists, training), count,
-                   micro_batches_together(schedule, count), p.device);
+                   micro_batches_together(schedule, count), p.device,
+                   training ? std::span(p.share.group_of) : std::span<const uint32_t>());
   };
-  DryRun run = run_dry(options.gradient_accumulation, true);
+  DryRun run = run_dry(p.share.micro_batches.count, true);
   p.num_layers = model.num_layers();
-  p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
+  const uint32_t groups_apart = p.adds_groups_on_host ? p.share.groups.count : 1;
+  p.layout = std::make_shared<const Layout>(make_layout(model, options, groups_apart, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
   check_num_chunk_uses(p.trace, *p.layout);
-  if (options.evaluation_batches > 0) {
-    p.evaluation_trace = run_dry(options.evaluation_batches, false).trace;
+  if (p.evaluation_batches.count > 0) {
+    p.evaluation_trace = run_dry(p.evaluation_batches.count, false).trace;
   }
   for (const Call& m : p.trace.calls) p.flops += m.cost.flops;
 
   const size_t chunk_bytes = p.layout->chunk_bytes();
-  p.ledger = fixed_memory(model, options, *p.layout, p.trace, p.evaluation_trace);
+  p.ledger = fixed_memory(model, std::max(p.share.micro_batches.count, p.evaluation_batches.count),
+                          *p.layout, p.trace, p.evaluation_trace);
   const size_t fixed_bytes = p.ledger.total(Tier::Device);
-  p.chunk_trace = std::make_shared<const ChunkTrace>(make_chunk_trace(p.trace, *p.layout, true));
+  p.chunk_trace = std::make_shared<const ChunkTrace>(
+      make_chunk_trace(p.trace, *p.layout, true, p.adds_groups_on_host));
   const ChunkTrace evaluating = chunk_trace_of_evaluation(p);
   p.smallest_blocks = need_of(p, evaluating).num_blocks;
   p.full_blocks = std::max(peak_of_chunks(*p.chunk_trace), peak_of_chunks(evaluating));
@@ -247,7 +266,7 @@ bool can_pin_window(const Preparation& p) {
 }  // namespace
 
 uint32_t most_device_updates(const Preparation& p) {
-  if (!can_pin_window(p)) return 0;
+  if (p.adds_groups_on_host || !can_pin_window(p)) return 0;
   const uint32_t blocks = blocks_of_device_update(*p.layout, updates_after_norm(p.options));
   uint32_t num = 0;
   while (num < p.layout->num_chunks() &&
@@ -327,12 +346,12 @@ Ledger ledger_with(const Preparation& context, const Plan& plan) {
     ledger.add("coefficients", Tier::Host, kCoefficientBytes);
     ledger.add("bounce buffer", Tier::Host, bounce_buffer_bytes(*context.layout));
   }
-  if (const uint32_t num = plan.count(&ChunkRecord::is_speculative); num > 0) {
+  if (const uint32_t num = plan.count(&ChunkRecord::has_undo_log); num > 0) {
     ledger.add("undo logs", Tier::Host, num * undo_log_bytes(*context.layout));
   }
   add_home(ledger, *context.layout, state_planes(context.options.dtype), home_options(plan));
   ledger.add(kInputs, Tier::Host, input_bytes);
-  ledger.add("loss", Tier::Host, sizeof(double));
+  ledger.add(kLosses, Tier::Host, ledger.bytes(kLosses, Tier::Device));
   ledger.add("staging buffers", Tier::Host, ring_bytes(context, plan, input_bytes));
   ledger.add(kDriver, Tier::Host, driver_bytes(context, plan));
   return ledger;
@@ -349,7 +368,7 @@ void complete(Preparation& p, Plan plan) {
   p.flush_plan = make_flush_plan(p.plan);
   p.warm_up_plan = make_warm_up_plan(p.plan, layout);
   p.chunk_trace.reset();
-  if (p.options.evaluation_batches == 0) return;
+  if (p.evaluation_batches.count == 0) return;
   PlanOptions evaluation = plan_options(p, p.schedule, p.num_blocks, false);
   evaluation.schedule.resident_chunks = 0;  // a step leaves other chunks resident
   evaluation.chunks_of_step = p.plan.chunks;
@@ -357,11 +376,68 @@ void complete(Preparation& p, Plan plan) {
   check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);
 }
 
-Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
-                    const Machine& machine) {
-  if (options.gradient_accumulation == 0) {
+namespace {
+
+/// Throws ConfigError unless each group has a micro-batch and each rank a group.
+void check_groups(const TrainerOptions& options, uint32_t num_ranks) {
+  const uint32_t count = options.gradient_accumulation, groups = num_groups(options);
+  if (count == 0) {
     throw ConfigError("`gradient_accumulation` 0: a step has at least one micro-batch");
   }
+  if (groups == 0 || groups > count) {
+    throw ConfigError(
+        fmt::format("`groups` {}: allowed is 1 to {}, the number of micro-batches "
+                    "(`gradient_accumulation`)",
+                    groups, count));
+  }
+  if (groups >= num_ranks) return;
+  const uint32_t enough = (num_ranks + count - 1) / count * count;
+  throw ConfigError(
+      options.groups && count >= num_ranks
+          ? fmt::format("`groups` {} for {} ranks: each rank computes at least one group; try "
+                        "`groups` {}",
+                        groups, num_ranks, num_ranks)
+          : fmt::format("{} micro-batches for {} ranks: each rank computes at least one; try "
+                        "`gradient_accumulation` {}",
+                        count, num_ranks, enough));
+}
+
+/// The rank with the most micro-batches.
+uint32_t busiest_rank(const TrainerOptions& options, uint32_t num_ranks) {
+  uint32_t busiest = 0, most = 0;
+  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+    const uint32_t count =
+        share_of({rank, num_ranks}, options.gradient_accumulation, num_groups(options))
+            .micro_batches.count;
+    if (count > most) busiest = rank;
+    most = std::max(most, count);
+  }
+  return busiest;
+}
+
+/// All ranks have the same schedule: the best one of the busiest rank.
+Preparation prepare_rank(const Model& model, const TrainerOptions& options, const Budgets& budgets,
+                         const Machine& machine) {
+  Budgets of_busiest = budgets;
+  of_busiest.place.rank = busiest_rank(options, budgets.place.num_ranks);
+  Preparation chosen = choose(model, options, of_busiest, machine);
+  if (of_busiest.place == budgets.place) return chosen;
+  Preparation p = prepare_context(model, options, chosen.schedule, budgets,
+                                  observe_layers(model, options, budgets));
+  complete(p, plan_step(p, chosen.schedule));
+  p.candidates = std::move(chosen.candidates);
+  p.chosen = chosen.chosen;
+  p.smallest_device_bytes = chosen.smallest_device_bytes;
+  p.full_device_bytes = chosen.full_device_bytes;
+  p.layers = std::move(chosen.layers);
+  return p;
+}
+
+}  // namespace
+
+Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
+                    const Machine& machine) {
+  check_groups(options, budgets.place.num_ranks);
   const std::optional<RecomputeRequest>& recompute = options.schedule.recompute;
   const auto* const layers = recompute ? std::get_if<Recompute>(&*recompute) : nullptr;
   if (layers != nullptr && layers->layers_at_once == 0) {
@@ -381,7 +457,7 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
     throw ConfigError(fmt::format(
         "input '{}' is persistent: only inference has persistent inputs, not training", spec.name));
   }
-  return choose(model, options, budgets, machine);
+  return prepare_rank(model, options, budgets, machine);
 }
 
 }  // namespace ebb

@@ -99,7 +99,7 @@ void count_fixed(PreparedInference& p) {
   p.ledger.add(kInputs, Tier::Device, p.input_bytes);
   p.ledger.add("persistent inputs", Tier::Device, persistent_bytes);
   p.ledger.add(kWorkspace, Tier::Device, p.workspace_bytes);
-  p.ledger.add("loss", Tier::Device, sizeof(double));
+  p.ledger.add(kLosses, Tier::Device, sizeof(double));
 }
 
 [[noreturn]] void throw_too_large(const PreparedInference& p, size_t budget,
@@ -205,7 +205,7 @@ PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
   add_home(p.ledger, *p.layout, weights, {});
   p.ledger.add(kInputs, Tier::Host, p.input_bytes);
   p.ledger.add("losses and logits", Tier::Host, p.result_bytes);
-  p.ledger.add("loss", Tier::Host, sizeof(double));
+  p.ledger.add(kLosses, Tier::Host, sizeof(double));
   if (p.device.kind == DeviceKind::Cuda) {
     const size_t pinned_buffers[] = {p.input_bytes, sizeof(double), p.result_bytes};
     const size_t home_bytes = copied_bytes(*p.layout, weights, {});

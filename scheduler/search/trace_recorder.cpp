@@ -22,10 +22,10 @@ constexpr size_t kMostActivationBytes = size_t{1} << 46;
 constexpr size_t kMostCalls = size_t{1} << 22;
 
 [[noreturn]] void throw_too_many_calls() {
-  throw ConfigError(
-      fmt::format("a step or an evaluation has more than {} calls: use fewer micro-batches "
-                  "(`gradient_accumulation`, `evaluation_batches`), and a larger `micro_batch_size`",
-                  kMostCalls));
+  throw ConfigError(fmt::format(
+      "a step or an evaluation has more than {} calls: use fewer micro-batches "
+      "(`gradient_accumulation`, `evaluation_batches`), and a larger `micro_batch_size`",
+      kMostCalls));
 }
 
 }  // namespace
@@ -37,8 +37,7 @@ TraceRecorder::TraceRecorder(Device& sim, const Parameters& parameters, DType we
       arena_(reinterpret_cast<std::byte*>(kFakeBase), kArenaBytes,
              [this](ArenaEvent event, size_t offset, size_t bytes) {
                observe_arena(event, offset, bytes);
-             }),
-      written_(parameters.size()) {
+             }) {
   EBB_CHECK(sim.info().profile.kind == DeviceKind::Sim,
             "a trace is recorded on the simulated device");
 }
@@ -53,6 +52,7 @@ void TraceRecorder::begin_call(std::string_view name, Phase phase,
   Call call{.name = name,
             .phase = phase,
             .micro_batch = micro_batch_,
+            .group = group_,
             .first_use = static_cast<uint32_t>(trace_.uses.size()),
             .num_uses = static_cast<uint32_t>(uses.size()),
             .cost = {}};
@@ -66,7 +66,8 @@ void TraceRecorder::begin_call(std::string_view name, Phase phase,
 }
 
 Write TraceRecorder::next_write(const ParameterUse& use) {
-  auto& of_parameter = written_[use.parameter];
+  if (group_ >= written_.size()) written_.resize(group_ + 1, Written(parameters_.size()));
+  auto& of_parameter = written_[group_][use.parameter];
   if (use.use >= of_parameter.size()) of_parameter.resize(use.use + 1);
   const Parameter& parameter = parameters_[use.parameter];
   RowRange rows = use.rows;

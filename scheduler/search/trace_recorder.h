@@ -31,7 +31,11 @@ class TraceRecorder : public Hooks {
   /// Throws if `count` micro-batches with as many calls as micro-batch 0 has so far are too many.
   /// Otherwise recording them would take seconds and a gigabyte before the last call is refused.
   void expect_micro_batches(uint32_t count) const;
-  void begin_micro_batch(uint32_t micro_batch) { micro_batch_ = micro_batch; }
+  /// The following calls belong to this micro-batch, which belongs to this group.
+  void begin_micro_batch(uint32_t micro_batch, uint32_t group = 0) {
+    micro_batch_ = micro_batch;
+    group_ = group;
+  }
   void begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) override;
   Tensor weight(const ParameterUse& use) override;
   GradientTarget gradient(const ParameterUse& use) override;
@@ -54,7 +58,7 @@ class TraceRecorder : public Hooks {
   DType weight_type_;
   Arena arena_;
   Trace trace_;
-  uint32_t micro_batch_ = 0;
+  uint32_t micro_batch_ = 0, group_ = 0;
   size_t calls_of_first_ = 0;  // of micro-batch 0
   struct Live {
     size_t offset;
@@ -63,7 +67,9 @@ class TraceRecorder : public Hooks {
     bool is_idle = false;
   };
   std::vector<Live> live_;
-  std::vector<std::vector<std::vector<RowRange>>> written_;  // [parameter][use]: ranges, disjoint
+  // [parameter][use]: ranges, disjoint
+  using Written = std::vector<std::vector<std::vector<RowRange>>>;
+  std::vector<Written> written_;  // [group]
 };
 
 }  // namespace ebb

@@ -59,8 +59,7 @@ Recorded record(const Model& model, uint32_t together, uint32_t count,
     for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
   }
   micro_batches.run(
-      model,
-      {.count = count, .tape = options, .inputs = inputs, .loss_total = {base, DType::F64, {1}}},
+      model, {.count = count, .tape = options, .inputs = inputs, .losses = {base, DType::F64, {1}}},
       [&](uint32_t k) { recorder.begin_micro_batch(k); });
   Recorded recorded{.calls = {}, .live_bytes = recorder.arena().live_bytes()};
   for (const Call& call : recorder.take().calls) {

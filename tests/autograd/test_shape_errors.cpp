@@ -74,8 +74,7 @@ std::string message_of(const Model& model, const TapeOptions& options = {}) {
   std::vector<Tensor> inputs;
   for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
   try {
-    micro_batches.run(model,
-                      {.tape = options, .inputs = inputs, .loss_total = {base, DType::F64, {1}}},
+    micro_batches.run(model, {.tape = options, .inputs = inputs, .losses = {base, DType::F64, {1}}},
                       [&](uint32_t k) { recorder.begin_micro_batch(k); });
   } catch (const ShapeError& error) {
     return error.what();

@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <ostream>
+#include <stdexcept>
+#include <thread>
 
+#include "comm/thread_ranks.h"
 #include "device/random.h"
 
 namespace ebb::test {
@@ -62,6 +65,7 @@ TrainerOptions TrainingCase::options() const {
           .chunk_bytes = num_pieces * kPieceElements * size_of(dtype),
           .gradient_accumulation = accumulation,
           .evaluation_batches = evaluation_batches,
+          .groups = groups,
           .schedule = {.micro_batch_order = order,
                        .recompute = recompute,
                        .activations = activations,
@@ -81,7 +85,7 @@ std::string to_string(const TrainingCase& run) {
                                                   ", updated on the device"};
   return fmt::format(
       "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}, {} threads, updates {}, {}, "
-      "activations {}{}{}",
+      "activations {}{}{}{}",
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
       kMemory[static_cast<int>(run.memory)], run.num_pieces,
       name_of(run.recompute, static_cast<uint32_t>(run.model.num_layers)), run.num_threads,
@@ -91,7 +95,10 @@ std::string to_string(const TrainingCase& run) {
       run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal",
       run.activations == ActivationPlacement::Offload ? "offloaded" : "on the device",
       kBetween[static_cast<int>(run.between)],
-      run.dropout > 0 ? fmt::format(", dropout {:g}", run.dropout) : "");
+      run.dropout > 0 ? fmt::format(", dropout {:g}", run.dropout) : "",
+      run.num_ranks > 1 || run.groups ? fmt::format(", {} ranks, {} groups", run.num_ranks,
+                                                    run.groups.value_or(run.accumulation))
+                                      : "");
 }
 
 std::ostream& operator<<(std::ostream& out, const TrainingCase& run) {
@@ -103,11 +110,12 @@ std::string to_string(const Outcome& o) {
                      o.evaluations, o.hash);
 }
 
-Preparation prepare_case(const Model& model, const TrainingCase& run) {
+Preparation prepare_case(const Model& model, const TrainingCase& run, uint32_t rank) {
   const TrainerOptions options = run.options();
   Budgets budgets{.device = {.kind = run.device,
                              .num_threads = run.num_threads,
-                             .pinned_bytes = run.pinned_bytes}};
+                             .pinned_bytes = run.pinned_bytes},
+                  .place = {rank, run.num_ranks}};
   // Bytes for the weights, gradients and moments of two chunks.
   const size_t room = run.between == Between::State ? 2 * 8 * options.chunk_bytes : 0;
   if (run.memory == Memory::Resident && room == 0) return prepare(model, options, budgets);
@@ -129,32 +137,74 @@ std::unique_ptr<Device> create_case_device(const Preparation& prepared, const Tr
                         .poison = true});
 }
 
+namespace {
+
+std::span<const MicroBatch> part(const std::vector<MicroBatch>& batches, IndexRange range) {
+  return std::span(batches).subspan(range.first, range.count);
+}
+
+}  // namespace
+
 Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,
-             const std::function<void(Trainer&, uint32_t)>& before_step) {
+             const std::function<void(Trainer&, uint32_t)>& before_step, Ranks* ranks) {
   const auto device = create_case_device(prepared, run);
-  Trainer trainer(model, *device, prepared);
+  Trainer trainer(model, *device, prepared, ranks);
   const Data evaluation(run.model, run.length, run.evaluation_batches, kDataSeed);
   Result result;
   for (uint32_t step = 0; step < run.num_steps; ++step) {
     if (before_step) before_step(trainer, step);
     const Data data(run.model, run.length, run.accumulation, kDataSeed + 1 + step);
-    const StepResult r = trainer.step(data.micro_batches(), kLearningRate);
+    const StepResult r =
+        trainer.step(part(data.micro_batches(), prepared.share.micro_batches), kLearningRate);
     result.outcome.losses.push_back(r.loss);
     result.outcome.norms.push_back(r.grad_norm);
     result.loaded_bytes = r.loaded_bytes;
     result.speculated.push_back(r.speculated_chunks);
     result.undone.push_back(r.rolled_back_chunks);
     if (run.evaluation_batches > 0) {
-      result.outcome.evaluations.push_back(trainer.evaluate(evaluation.micro_batches()));
+      result.outcome.evaluations.push_back(
+          trainer.evaluate(part(evaluation.micro_batches(), prepared.evaluation_batches)));
     }
   }
   result.outcome.hash = trainer.state_hash();
   return result;
 }
 
-Result train(const TrainingCase& run) {
+namespace {
+
+Result train_rank(const TrainingCase& run, Ranks* ranks) {
   const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
-  return train(model, prepare_case(model, run), run);
+  const uint32_t rank = ranks == nullptr ? 0 : ranks->rank();
+  return train(model, prepare_case(model, run, rank), run, {}, ranks);
+}
+
+}  // namespace
+
+Result train(const TrainingCase& run) {
+  if (run.num_ranks == 1) return train_rank(run, nullptr);
+  ThreadRanks ranks(run.num_ranks);
+  std::vector<Result> results(run.num_ranks);
+  std::vector<std::string> errors(run.num_ranks);
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < run.num_ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        results[rank] = train_rank(run, &ranks.rank(rank));
+      } catch (const std::exception& error) {
+        errors[rank] = error.what();
+        ranks.rank(rank).fail(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (uint32_t rank = 0; rank < run.num_ranks; ++rank) {
+    if (!errors[rank].empty()) throw std::runtime_error(errors[rank]);
+    if (results[rank].outcome == results[0].outcome) continue;
+    throw std::runtime_error(fmt::format("rank {} ends with\n{}\nrank 0 with\n{}", rank,
+                                         to_string(results[rank].outcome),
+                                         to_string(results[0].outcome)));
+  }
+  return results[0];
 }
 
 }  // namespace ebb::test

@@ -67,6 +67,8 @@ struct TrainingCase {
   double link_bytes_per_s = 0;
   bool speculates_late = true;  ///< true: the speculative updates do not depend on timing
   uint32_t num_steps = 3;
+  uint32_t num_ranks = 1;  ///< threads of this process, each with a device
+  std::optional<uint32_t> groups = {};
   std::optional<float> max_norm = {};  ///< for clipping; default kBitingNorm
   Gpt2Config model = small_gpt();
   int64_t length = 32;  ///< tokens per sequence
@@ -93,12 +95,14 @@ struct Result {
 constexpr float kBitingNorm = 0.25f;
 constexpr int64_t kLength = 32;
 
-Preparation prepare_case(const Model& model, const TrainingCase& run);
+Preparation prepare_case(const Model& model, const TrainingCase& run, uint32_t rank = 0);
 std::unique_ptr<Device> create_case_device(const Preparation& prepared, const TrainingCase& run);
-/// Trains the model of the case on a device that poisons memory. `before_step` is called before
-/// each step and may change the trainer.
+/// Trains the model of the case on a device that poisons memory, or on one for each rank; then the
+/// results are those of rank 0, and all ranks must have the same outcome. `before_step` is called
+/// before each step and may change the trainer.
 Result train(const TrainingCase& run);
 Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,
-             const std::function<void(Trainer&, uint32_t step)>& before_step = {});
+             const std::function<void(Trainer&, uint32_t step)>& before_step = {},
+             Ranks* ranks = nullptr);
 
 }  // namespace ebb::test

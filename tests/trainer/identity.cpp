@@ -26,7 +26,8 @@ const Outcome& IdentityCheck::expected(const TrainingCase& run) {
                                     run.evaluation_batches,
                                     run.num_steps,
                                     std::lround(100 * run.dropout),
-                                    std::lround(1000 * run.max_norm.value_or(0))};
+                                    std::lround(1000 * run.max_norm.value_or(0)),
+                                    run.groups.value_or(0)};
   const auto found = expected_.find(key);
   if (found != expected_.end()) return found->second;
   TrainingCase reference = run;
@@ -39,6 +40,7 @@ const Outcome& IdentityCheck::expected(const TrainingCase& run) {
   reference.activations = ActivationPlacement::Device;
   reference.between = Between::Nothing;
   reference.link_bytes_per_s = 0;
+  reference.num_ranks = 1;
   ++num_runs_;
   const Outcome outcome = train(reference).outcome;
   expect_training(outcome, reference);

@@ -47,7 +47,7 @@ TEST_F(PinnedLimit, TheHomeGetsWhatATrainersBuffersLeave) {
   EXPECT_GT(device->staged_bytes(), 0u);
   EXPECT_LE(device->pinned_bytes(), run.pinned_bytes);
   size_t buffers = 0;
-  for (const char* name : {"inputs", "loss", "coefficients", "bounce buffer"}) {
+  for (const char* name : {"inputs", "losses", "coefficients", "bounce buffer"}) {
     buffers += pages(prepared.ledger.bytes(name, Tier::Host));
   }
   const size_t home =

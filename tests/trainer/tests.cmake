@@ -1,6 +1,9 @@
 set(dir ${CMAKE_CURRENT_LIST_DIR})
 # Under ThreadSanitizer the runs of test_identity_races stand for the whole cover.
 ebb_test(test_identity SOURCES ${dir}/test_identity.cpp ${dir}/test_regression.cpp ${dir}/test_sliced_head.cpp LIBS test_support NOT_TSAN)
+ebb_test(test_ranks
+  SOURCES ${dir}/test_ranks.cpp ${dir}/test_ranks_plan.cpp ${dir}/../scheduler/plan_edits.cpp ${dir}/../scheduler/plan_reference.cpp
+  LIBS test_support)
 ebb_test(test_identity_races SOURCES ${dir}/test_identity_races.cpp LIBS test_support)
 ebb_test(test_identity_slow SOURCES ${dir}/test_identity_slow.cpp LIBS test_support SLOW)
 ebb_test(test_trainer

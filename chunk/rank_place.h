@@ -1,0 +1,21 @@
+// Which rank of how many, and which rank owns a chunk. Plain values.
+#pragma once
+
+#include <cstdint>
+
+#include "chunk/index.h"
+
+namespace ebb {
+
+/// A rank is a thread or a process with a device. All ranks of a run train one model together.
+struct RankPlace {
+  uint32_t rank = 0;
+  uint32_t num_ranks = 1;
+  bool operator==(const RankPlace&) const = default;
+};
+
+/// The rank that stores and updates a parameter chunk. Consecutive chunks have different owners, so
+/// all links and all memories are busy all the time.
+inline uint32_t owner_of(ChunkIndex chunk, uint32_t num_ranks) { return chunk % num_ranks; }
+
+}  // namespace ebb

@@ -1,0 +1,47 @@
+// How a step is divided: its micro-batches form groups, and each rank has some of the groups.
+//
+// Groups are consecutive micro-batches. The gradients of a group are summed in fp32, from zero and
+// in order; the sums of the groups are added in the order of the groups. The number of groups is a
+// part of the arithmetic, the number of ranks is not: so any number of ranks gives the same bits.
+// With one group, or with a group for each micro-batch, this is the sum of all micro-batches in
+// order. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "chunk/rank_place.h"
+
+namespace ebb {
+
+/// Indices [first, first + count).
+struct IndexRange {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+/// Part `part` of `num_parts` parts of `total` things. Parts are consecutive, and their counts
+/// differ by at most one.
+inline IndexRange part_of(uint32_t total, uint32_t part, uint32_t num_parts) {
+  const auto begin = [&](uint64_t i) { return static_cast<uint32_t>(i * total / num_parts); };
+  return {begin(part), begin(part + 1) - begin(part)};
+}
+
+/// What one rank computes of a step.
+struct RankShare {
+  IndexRange micro_batches = {};
+  IndexRange groups = {};
+  /// [micro-batch, counted from the first of the rank] its group, counted from the first of the
+  /// rank.
+  std::vector<uint32_t> group_of = {};
+};
+/// REQUIRES: num_ranks <= num_groups <= num_micro_batches.
+RankShare share_of(RankPlace place, uint32_t num_micro_batches, uint32_t num_groups);
+
+/// Do the sums of groups meet in host memory, where the processor adds them? Otherwise the device
+/// adds all micro-batches to one sum.
+inline bool adds_groups_on_host(uint32_t num_ranks, uint32_t num_micro_batches,
+                                uint32_t num_groups) {
+  return num_ranks > 1 || (num_groups > 1 && num_groups < num_micro_batches);
+}
+
+}  // namespace ebb

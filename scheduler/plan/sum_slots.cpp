@@ -1,0 +1,73 @@
+#include "scheduler/plan/sum_slots.h"
+
+#include <algorithm>
+
+namespace ebb {
+namespace {
+
+// So many of the slots that became free last are not used again yet. So the store of a sum rarely
+// waits for another rank.
+constexpr size_t kResting = 4;
+
+}  // namespace
+
+std::vector<bool> trained_parameters(const Layout& layout, const Trace& trace) {
+  std::vector<bool> trained(layout.num_parameters(), false);
+  for (const ParameterUse& use : trace.uses) {
+    if (use.gradient) trained[use.parameter] = true;
+  }
+  return trained;
+}
+
+std::vector<uint32_t> sum_chunks_of(const Layout& layout, const std::vector<bool>& trained,
+                                    ChunkIndex chunk) {
+  std::vector<uint32_t> sums;
+  for (const Segment& segment : layout.segments(chunk)) {
+    if (!trained[segment.parameter]) continue;
+    const uint64_t inside = segment.first_element - layout.first_element(segment.parameter);
+    for (uint32_t use = 0; use < layout.parameter(segment.parameter).num_uses; ++use) {
+      const ChunkRange range = layout.chunks(
+          Space::GradientSums, layout.first_sum_element(segment.parameter, use) + inside,
+          segment.num_elements);
+      for (uint32_t s = range.first; s < range.last; ++s) sums.push_back(s);
+    }
+  }
+  std::ranges::sort(sums);
+  sums.erase(std::unique(sums.begin(), sums.end()), sums.end());
+  return sums;
+}
+
+SumSlots::SumSlots(const Layout& layout, const std::vector<bool>& trained)
+    : layout_(layout),
+      sums_of_(layout.num_chunks()),
+      num_left_(layout.num_chunks(Space::GradientSums)),
+      slot_of_(layout.num_chunks(Space::GradientSums)) {
+  for (ChunkIndex c{0}; c < layout.num_chunks(); ++c) {
+    sums_of_[c] = sum_chunks_of(layout, trained, c);
+    for (uint32_t s : sums_of_[c]) {
+      for (; s < num_left_.size(); s += layout.sum_chunks_per_group()) ++num_left_[s];
+    }
+  }
+}
+
+SumSlots::Slot SumSlots::take(uint32_t sum_chunk) {
+  Slot slot;
+  if (free_.size() > kResting) {
+    slot = free_.front();
+    free_.pop_front();
+  } else {
+    slot.slot = BufferIndex(num_slots_++);
+  }
+  slot_of_[sum_chunk] = slot.slot;
+  return slot;
+}
+
+void SumSlots::add(ChunkIndex chunk) {
+  for (uint32_t s : sums_of_[chunk]) {
+    for (; s < num_left_.size(); s += layout_.sum_chunks_per_group()) {
+      if (--num_left_[s] == 0) free_.push_back({slot_of_[s], chunk});
+    }
+  }
+}
+
+}  // namespace ebb

@@ -1,0 +1,50 @@
+// Host memory for gradient sums on their way to the rank that adds them.
+//
+// A chunk of gradient sums is stored in a slot of its rank's host memory. Its content stays there
+// until the owners of all parameter chunks to which it belongs have added it. Part of make_plan();
+// one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "chunk/index.h"
+#include "chunk/layout.h"
+#include "scheduler/plan/trace.h"
+
+namespace ebb {
+
+/// [parameter] does a step compute a gradient of it?
+std::vector<bool> trained_parameters(const Layout& layout, const Trace& trace);
+
+/// The chunks of gradient sums, counted within a group, of which the gradient of a parameter chunk
+/// is made: ascending. They are the same for each group.
+std::vector<uint32_t> sum_chunks_of(const Layout& layout, const std::vector<bool>& trained,
+                                    ChunkIndex chunk);
+
+class SumSlots {
+ public:
+  SumSlots(const Layout& layout, const std::vector<bool>& trained);
+
+  struct Slot {
+    BufferIndex slot = kNone;
+    /// The parameter chunk whose sums must be added before the slot is free; kNone: it is free.
+    ChunkIndex free_after = kNone;
+  };
+  /// The slot for a chunk of gradient sums that is stored now. Each chunk gets one slot.
+  Slot take(uint32_t sum_chunk);
+  /// All sums of a parameter chunk are stored, and its owner adds them next.
+  void add(ChunkIndex chunk);
+  uint32_t num_slots() const { return num_slots_; }
+
+ private:
+  const Layout& layout_;
+  std::vector<std::vector<uint32_t>> sums_of_;  // [parameter chunk] within a group
+  std::vector<uint32_t> num_left_;    // [sum chunk] parameter chunks that have not been added
+  std::vector<BufferIndex> slot_of_;  // [sum chunk]
+  std::deque<Slot> free_;             // in the order in which they become free
+  uint32_t num_slots_ = 0;
+};
+
+}  // namespace ebb

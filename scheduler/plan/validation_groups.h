@@ -1,0 +1,64 @@
+// Checks what a plan does with gradient sums that meet in host memory, and its messages to and from
+// other ranks: each sum is stored once and sent, a slot is used again only when its sums are added,
+// groups are added when all sums are there, and weights are loaded after their update. Part of
+// validate(); one thread.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "chunk/layout.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/validation_gradients.h"
+#include "scheduler/plan/validation_memory.h"
+
+namespace ebb::validation {
+
+class Groups {
+ public:
+  Groups(const Plan& plan, const Layout& layout, const PlanOptions& options,
+         const std::vector<bool>& trained, Memory& memory, Gradients& gradients, Report& report);
+
+  /// Counts a contribution of the trace to this sum chunk.
+  void expect_contribution(uint32_t sum_chunk) { ++sums_[sum_chunk].num_left; }
+  void contribute(uint32_t sum_chunk) {
+    if (sums_[sum_chunk].num_left > 0) --sums_[sum_chunk].num_left;
+  }
+  void store(uint32_t sum_chunk, BufferIndex slot);
+  void add(const Op& op);
+  void send(const Op& op);
+  void receive(const Op& op);
+  void update(const Op& op);
+  void norm();
+  void check_end();
+
+ private:
+  struct Sum {
+    uint32_t num_left = 0;  // contributions
+    OpIndex store = kNone;
+  };
+  struct OfChunk {               // a parameter chunk
+    std::vector<uint32_t> sums;  // of this rank, in all its groups
+    OpIndex added = kNone;       // the addition of its groups, or the message about it
+    OpIndex sums_received = kNone, update = kNone;
+    uint32_t num_updates_sent = 0, num_updates = 0, num_added_sent = 0;
+    uint32_t num_sums_sent = 0;
+  };
+  void require_received(ChunkIndex chunk, OpIndex op, const char* what);
+  void require_stored(ChunkIndex chunk);
+  void send_sums(ChunkIndex chunk);
+  bool has_ranks() const { return options_.place.num_ranks > 1; }
+
+  const Plan& plan_;
+  const PlanOptions& options_;
+  Memory& memory_;
+  Gradients& gradients_;
+  Report& report_;
+  std::vector<Sum> sums_;
+  std::vector<OfChunk> chunks_;
+  std::vector<std::vector<uint32_t>> chunks_of_sum_;  // [sum chunk] parameter chunks
+  std::vector<uint32_t> in_slot_;                     // [slot] the sum chunk, or kNone
+  OpIndex norms_sent_ = kNone, norms_received_ = kNone, last_add_ = kNone;
+};
+
+}  // namespace ebb::validation

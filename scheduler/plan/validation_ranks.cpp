@@ -1,0 +1,132 @@
+#include "scheduler/plan/validation_ranks.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "chunk/index_format.h"
+
+namespace ebb {
+namespace {
+
+constexpr size_t kMostMessages = 20;
+
+/// Runs the plans of all ranks without time: an operation is done as soon as it can be.
+class AllRanks {
+ public:
+  explicit AllRanks(std::span<const Plan* const> plans) {
+    for (const Plan* plan : plans) {
+      Rank& rank = ranks_.emplace_back(Rank{.plan = plan});
+      rank.done.resize(plan->ops.size());
+      for (OpIndex i{0}; i < plan->ops.size(); ++i) {
+        rank.streams[static_cast<int>(plan->ops[i].stream)].push_back(i);
+      }
+    }
+  }
+
+  std::vector<std::string> run() {
+    for (bool moves = true; moves;) {
+      moves = false;
+      for (Rank& rank : ranks_) moves |= advance(rank);
+    }
+    std::vector<std::string> messages;
+    for (size_t r = 0; r < ranks_.size(); ++r) describe_stuck(r, messages);
+    return messages;
+  }
+
+ private:
+  struct Rank {
+    const Plan* plan;
+    std::array<std::vector<OpIndex>, kNumStreamKinds> streams = {};
+    std::array<size_t, kNumStreamKinds> next = {};  // [stream] the position of its next operation
+    std::vector<uint8_t> done = {};
+    uint32_t num_submitted = 0;  // operations that the program thread has passed
+    std::set<std::tuple<Message, uint32_t, bool>> sent = {};  // message, chunk, deferred
+  };
+
+  static bool has_waits_done(const Rank& rank, const Op& op) {
+    for (const OpIndex w : rank.plan->waits_of(op)) {
+      if (!rank.done[w]) return false;
+    }
+    return true;
+  }
+
+  /// The program thread submits in the order of the plan. It submits a call when the loads of the
+  /// call are done, or earlier.
+  static bool submit(Rank& rank) {
+    const uint32_t before = rank.num_submitted;
+    for (; rank.num_submitted < rank.done.size(); ++rank.num_submitted) {
+      const Op& op = rank.plan->ops[rank.num_submitted];
+      if (op.kind != OpKind::Call) continue;
+      for (const OpIndex w : rank.plan->waits_of(op)) {
+        const bool loads = rank.plan->ops[w].stream == StreamKind::Load;
+        if (loads && !rank.done[w]) return rank.num_submitted != before;
+      }
+    }
+    return rank.num_submitted != before;
+  }
+
+  bool advance(Rank& rank) {
+    bool moves = submit(rank);
+    for (int s = 0; s < kNumStreamKinds; ++s) {
+      while (rank.next[s] < rank.streams[s].size()) {
+        const OpIndex i = rank.streams[s][rank.next[s]];
+        const Op& op = rank.plan->ops[i];
+        // The copy thread submits the operations of the load stream.
+        const bool is_submitted = op.stream == StreamKind::Load || i < rank.num_submitted;
+        if (!is_submitted || !has_waits_done(rank, op) || !is_there(op, rank)) break;
+        if (op.kind == OpKind::Send) rank.sent.insert({op.message, op.chunk.index, op.deferred});
+        rank.done[i] = true;
+        ++rank.next[s];
+        moves = true;
+      }
+    }
+    return moves;
+  }
+
+  /// Has each rank that must send this message sent it?
+  bool is_there(const Op& op, const Rank& receiver) const {
+    if (op.kind != OpKind::Receive) return true;
+    const bool of_all = op.message == Message::Sums || op.message == Message::Norms;
+    if (!of_all) return has_sent(ranks_[receiver.plan->chunks[op.chunk.index].owner], op);
+    for (const Rank& rank : ranks_) {
+      if (&rank != &receiver && !has_sent(rank, op)) return false;
+    }
+    return true;
+  }
+
+  static bool has_sent(const Rank& rank, const Op& op) {
+    const ChunkRecord& chunk = rank.plan->chunks[op.chunk.index];
+    // Such an update was sent in the step before.
+    const bool sent_before = op.message == Message::Weights && op.deferred && !chunk.is_deferred();
+    return sent_before || rank.sent.contains({op.message, op.chunk.index, op.deferred});
+  }
+
+  void describe_stuck(size_t r, std::vector<std::string>& messages) const {
+    const Rank& rank = ranks_[r];
+    for (int s = 0; s < kNumStreamKinds && messages.size() < kMostMessages; ++s) {
+      if (rank.next[s] == rank.streams[s].size()) continue;
+      const OpIndex i = rank.streams[s][rank.next[s]];
+      const Op& op = rank.plan->ops[i];
+      if (op.kind != OpKind::Receive) continue;
+      messages.push_back(fmt::format("rank {}, op {}: waits for ever for {} of parameter chunk {}",
+                                     r, i, name_of(op.message), op.chunk.index));
+    }
+    if (messages.empty() && rank.num_submitted < rank.done.size()) {
+      messages.push_back(fmt::format("rank {} does not get past op {}", r, rank.num_submitted));
+    }
+  }
+
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace
+
+std::vector<std::string> validate_ranks(std::span<const Plan* const> plans) {
+  return AllRanks(plans).run();
+}
+
+}  // namespace ebb

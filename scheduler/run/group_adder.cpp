@@ -1,0 +1,88 @@
+#include "scheduler/run/group_adder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "scheduler/plan/groups.h"
+
+namespace ebb {
+
+GroupAdder::GroupAdder(const Layout& layout, const Home& home, std::vector<bool> trained,
+                       uint32_t num_ranks, uint32_t num_micro_batches, uint32_t num_groups)
+    : layout_(layout),
+      home_(home),
+      trained_(std::move(trained)),
+      slot_elements_(layout.chunk_bytes() / sizeof(float)) {
+  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+    const uint32_t count = share_of({rank, num_ranks}, num_micro_batches, num_groups).groups.count;
+    for (uint32_t i = 0; i < count; ++i) {
+      groups_.push_back({rank, i * layout.sum_chunks_per_group()});
+    }
+  }
+  uint32_t most_uses = 1;
+  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+    most_uses = std::max(most_uses, layout.parameter(id).num_uses);
+  }
+  addresses_.resize(most_uses * groups_.size());
+  uses_.resize(most_uses);
+}
+
+uint64_t GroupAdder::sum_element(const Segment& part, uint32_t use) const {
+  return layout_.first_sum_element(part.parameter, use) + part.first_element -
+         layout_.first_element(part.parameter);
+}
+
+const float* GroupAdder::sums_at(const Group& group, uint64_t element) const {
+  const auto chunk = static_cast<uint32_t>(element / slot_elements_);
+  const std::byte* const slot = home_.slot_of(group.rank, group.first_sum_chunk + chunk);
+  return reinterpret_cast<const float*>(slot) + element % slot_elements_;
+}
+
+/// How many elements of the part, from its first on, are in one slot in each use.
+uint64_t GroupAdder::elements_in_one_slot(const Segment& part) const {
+  uint64_t count = part.num_elements;
+  for (uint32_t use = 0; use < layout_.parameter(part.parameter).num_uses; ++use) {
+    count = std::min(count, slot_elements_ - sum_element(part, use) % slot_elements_);
+  }
+  return count;
+}
+
+void GroupAdder::add_part(ThreadTeam& team, const Segment& part, std::byte* gradient) {
+  const uint32_t num_uses = layout_.parameter(part.parameter).num_uses;
+  auto next = addresses_.begin();
+  for (uint32_t use = 0; use < num_uses; ++use) {
+    const auto first = next;
+    for (const Group& group : groups_) *next++ = sums_at(group, sum_element(part, use));
+    uses_[use] = {first, next};
+  }
+  round_sums_in_order(team, std::span(uses_).first(num_uses),
+                      static_cast<int64_t>(part.num_elements), gradient, layout_.gradient_type());
+}
+
+void GroupAdder::add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient,
+                     std::span<double> partials) {
+  const uint64_t begin = chunk * layout_.chunk_elements();
+  const size_t size = size_of(layout_.gradient_type());
+  const uint64_t num_elements = layout_.chunk_elements(chunk);
+  uint64_t at = begin;
+  const auto clear_until = [&](uint64_t end) {
+    std::memset(gradient + (at - begin) * size, 0, (end - at) * size);
+    at = end;
+  };
+  for (const Segment& segment : layout_.segments(chunk)) {
+    if (!trained_[segment.parameter]) continue;
+    clear_until(segment.first_element);
+    const uint64_t end = segment.first_element + segment.num_elements;
+    while (at < end) {
+      Segment part{segment.parameter, at, end - at};
+      part.num_elements = elements_in_one_slot(part);
+      add_part(team, part, gradient + (at - begin) * size);
+      at += part.num_elements;
+    }
+  }
+  clear_until(begin + num_elements);
+  partial_norms(team, gradient, layout_.gradient_type(), static_cast<int64_t>(num_elements),
+                partials);
+}
+
+}  // namespace ebb

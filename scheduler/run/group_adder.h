@@ -1,0 +1,49 @@
+// Adds the gradient sums of all groups for a parameter chunk in host memory, in the order of the
+// groups, and rounds them to the finished gradient.
+//
+// Thread-safety: one thread calls add().
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "chunk/home.h"
+#include "chunk/layout.h"
+#include "cpu_adam/ordered_sum.h"
+#include "system/thread_team.h"
+
+namespace ebb {
+
+class GroupAdder {
+ public:
+  /// `num_micro_batches` and `num_groups` are those of all ranks. `layout` and `home` must outlive
+  /// this object. trained[p]: a step computes a gradient of parameter p.
+  GroupAdder(const Layout& layout, const Home& home, std::vector<bool> trained, uint32_t num_ranks,
+             uint32_t num_micro_batches, uint32_t num_groups);
+
+  /// Writes the finished gradient of the chunk: zeros where no parameter is trained. Writes the sum
+  /// of squares of each of its pieces to `partials`. REQUIRES: the sums of all ranks are in slots.
+  void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
+
+ private:
+  /// A group, and the number of its first chunk of sums on its rank.
+  struct Group {
+    uint32_t rank;
+    uint32_t first_sum_chunk;
+  };
+  void add_part(ThreadTeam& team, const Segment& part, std::byte* gradient);
+  uint64_t elements_in_one_slot(const Segment& part) const;
+  uint64_t sum_element(const Segment& part, uint32_t use) const;
+  const float* sums_at(const Group& group, uint64_t element) const;
+
+  const Layout& layout_;
+  const Home& home_;
+  const std::vector<bool> trained_;
+  const uint64_t slot_elements_;
+  std::vector<Group> groups_;
+  std::vector<const float*> addresses_;  // [use][group]
+  std::vector<GroupSums> uses_;
+};
+
+}  // namespace ebb

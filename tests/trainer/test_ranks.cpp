@@ -1,0 +1,165 @@
+// Training on any number of ranks gives the same bits as on one.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <thread>
+
+#include "comm/thread_ranks.h"
+#include "tests/trainer/identity.h"
+
+namespace ebb::test {
+namespace {
+
+/// Eight micro-batches, so that each of eight ranks has one.
+TEST(Ranks, AnyNumberGivesTheBitsOfOne) {
+  IdentityCheck check;
+  for (const uint32_t num_ranks : {2u, 3u, 4u, 8u}) {
+    for (const bool clip : {true, false}) {
+      for (const MicroBatchOrder order : {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical}) {
+        const bool is_small = clip == (order == MicroBatchOrder::Vertical);
+        check.run({.clip = clip,
+                   .accumulation = 8,
+                   .memory = is_small ? Memory::Smallest : Memory::Resident,
+                   .order = order,
+                   .num_steps = 2,
+                   .num_ranks = num_ranks});
+      }
+    }
+  }
+}
+
+/// The reference is one rank, which adds the groups in host memory, too.
+TEST(Ranks, GroupsGiveTheSameBitsOnAnyNumber) {
+  IdentityCheck check;
+  for (const uint32_t groups : {2u, 3u, 5u}) {
+    for (const uint32_t num_ranks : {1u, 2u, 3u, 5u}) {
+      if (num_ranks > groups) continue;
+      check.run({.clip = groups == 3,
+                 .accumulation = 6,
+                 .memory = Memory::Smallest,
+                 .order = num_ranks == 2 ? MicroBatchOrder::Vertical : MicroBatchOrder::Horizontal,
+                 .num_steps = 2,
+                 .num_ranks = num_ranks,
+                 .groups = groups});
+    }
+  }
+}
+
+/// Groups change the rounding of sums, except for one group and for groups of one micro-batch.
+TEST(Ranks, GroupsAreAPartOfTheArithmetic) {
+  const auto hash_of = [](std::optional<uint32_t> groups) {
+    return train({.dtype = DType::F32, .accumulation = 4, .num_steps = 2, .groups = groups})
+        .outcome.hash;
+  };
+  const uint64_t by_default = hash_of({});
+  EXPECT_EQ(hash_of(1), by_default);
+  EXPECT_EQ(hash_of(4), by_default);
+  EXPECT_NE(hash_of(2), by_default);
+}
+
+/// Schedules that together vary every setting.
+void check_schedules(IdentityCheck& check, const TrainingCase& of) {
+  for (const bool clip : {true, false}) {
+    TrainingCase run = of;
+    run.clip = clip;
+    run.num_pieces = 4;
+    run.update = UpdateOrder::Wait;
+    check.run(run);
+    run.num_threads = 2;
+    run.update = UpdateOrder::Overlap;
+    run.memory = Memory::Smallest;
+    check.run(run);
+    run.recompute = kRecomputeEach;
+    run.order = MicroBatchOrder::Vertical;
+    run.activations = ActivationPlacement::Offload;
+    check.run(run);
+    run.memory = Memory::Between;
+    run.num_pieces = 9;
+    run.recompute = recompute_together(2);
+    run.between = Between::Weights;
+    run.order = MicroBatchOrder::Horizontal;
+    check.run(run);
+  }
+}
+
+TEST(Ranks, EverySettingOfASchedule) {
+  IdentityCheck check;
+  check_schedules(check,
+                  {.accumulation = 3, .evaluation_batches = 2, .dropout = 0.2f, .num_ranks = 2});
+  check_schedules(
+      check,
+      {.accumulation = 4, .evaluation_batches = 2, .dropout = 0.2f, .num_ranks = 4, .groups = 4});
+}
+
+TEST(Ranks, OtherTypes) {
+  IdentityCheck check;
+  check_schedules(check, {.dtype = DType::F16, .accumulation = 2, .num_ranks = 2});
+  check_schedules(check, {.dtype = DType::F32, .accumulation = 2, .num_ranks = 2});
+}
+
+/// With a limit just below the norm of the first step, its speculative updates are rolled back.
+TEST(Ranks, Speculation) {
+  IdentityCheck check;
+  TrainingCase run{.accumulation = 2, .memory = Memory::Smallest, .num_ranks = 2, .max_norm = 1e9f};
+  const double norm = train(run).outcome.norms[0];
+  for (const double limit : {1e9, 0.98 * norm}) {
+    run.max_norm = static_cast<float>(limit);
+    run.update = UpdateOrder::Speculate;
+    check.run(run);
+    const Result result = train(run);
+    EXPECT_GT(result.speculated[0], 0u);
+    EXPECT_EQ(result.undone[0] > 0, limit < norm);
+  }
+}
+
+std::string refusal_of(const TrainingCase& run) {
+  try {
+    train(run);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Ranks, TooFewGroupsAreRefused) {
+  EXPECT_NE(refusal_of({.accumulation = 3, .num_ranks = 4})
+                .find("3 micro-batches for 4 ranks: each rank computes at least one; try "
+                      "`gradient_accumulation` 6"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal_of({.accumulation = 4, .num_ranks = 4, .groups = 2})
+          .find("`groups` 2 for 4 ranks: each rank computes at least one group; try `groups` 4"),
+      std::string::npos);
+  EXPECT_NE(refusal_of({.accumulation = 4, .groups = 5}).find("`groups` 5: allowed is 1 to 4"),
+            std::string::npos);
+}
+
+/// Rank 1 throws before the second step, while rank 0 waits for it.
+TEST(Ranks, AFailureEndsAllRanks) {
+  const TrainingCase run{.accumulation = 2, .num_ranks = 2};
+  ThreadRanks ranks(2, {.timeout_s = 30});
+  const auto train_rank = [&](uint32_t rank) -> std::string {
+    const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
+    try {
+      train(
+          model, prepare_case(model, run, rank), run,
+          [&](Trainer&, uint32_t step) {
+            if (rank == 1 && step == 1) throw std::runtime_error("the data ended");
+          },
+          &ranks.rank(rank));
+    } catch (const std::exception& error) {
+      ranks.rank(rank).fail(error.what());
+      return error.what();
+    }
+    return "";
+  };
+  std::string error;
+  std::thread other([&] { train_rank(1); });
+  error = train_rank(0);
+  other.join();
+  EXPECT_NE(error.find("rank 1"), std::string::npos) << error;
+  EXPECT_NE(error.find("the data ended"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace ebb::test
