@@ -140,6 +140,9 @@ std::vector<UpdateOrder> update_orders(const ScheduleRequest& request) {
 
 // If updates wait for the norm, the plan has no resident weights that the host updates, and either
 // all updates are deferred or none. Chunks with a deferred update cannot be resident.
+//
+// The search changes the share of deferred updates before the number of device updates: with a poor
+// share it chooses too many device updates, and after that no other share is better.
 std::vector<Setting> settings_of(const TrainerOptions& requested, const Preparation& context,
                                  const Schedule& now) {
   const ScheduleRequest& request = requested.schedule;
@@ -148,6 +151,14 @@ std::vector<Setting> settings_of(const TrainerOptions& requested, const Preparat
                              (now.update == UpdateOrder::Overlap && !request.update);
   const uint32_t num_chunks = context.layout->num_chunks();
   std::vector<Setting> settings = {
+      {.name = "deferred_share",
+       .may_change = !request.deferred_share && !after_norm && now.update != UpdateOrder::Wait,
+       .most = kShares,
+       .now = [](const Schedule& s) -> uint32_t {
+         return static_cast<uint32_t>(std::lround(s.deferred_share * kShares));
+       },
+       .set = [](uint32_t value,
+                 Schedule& s) { s.deferred_share = static_cast<double>(value) / kShares; }},
       {.name = "device_updates",
        .may_change = !request.device_updates,
        .most = most_device_updates(context),
@@ -180,14 +191,6 @@ std::vector<Setting> settings_of(const TrainerOptions& requested, const Preparat
        .now = &Schedule::kept_sums,
        .set = [](uint32_t value, Schedule& s) { s.kept_sums = value; },
        .takes_blocks = true},
-      {.name = "deferred_share",
-       .may_change = !request.deferred_share && !after_norm && now.update != UpdateOrder::Wait,
-       .most = kShares,
-       .now = [](const Schedule& s) -> uint32_t {
-         return static_cast<uint32_t>(std::lround(s.deferred_share * kShares));
-       },
-       .set = [](uint32_t value,
-                 Schedule& s) { s.deferred_share = static_cast<double>(value) / kShares; }},
       gradient_buffers(!request.gradient_buffers && !after_norm, num_chunks),
       recomputation(!request.recompute.has_value(), context, now)};
   std::erase_if(settings, [](const Setting& s) { return !s.may_change; });

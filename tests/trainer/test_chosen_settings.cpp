@@ -221,10 +221,10 @@ TEST_F(ChooseTest, SearchesTheNumbersThatAreOpenAndHaveAnEffect) {
   options.schedule.update = UpdateOrder::Overlap;
   EXPECT_EQ(searched(options), "device_updates ");
   options.max_grad_norm = 0;
-  EXPECT_EQ(searched(options), "device_updates resident_chunks deferred_share gradient_buffers ");
+  EXPECT_EQ(searched(options), "deferred_share device_updates resident_chunks gradient_buffers ");
   options.gradient_accumulation = 2;
   EXPECT_EQ(searched(options),
-            "device_updates resident_chunks kept_sums deferred_share gradient_buffers ");
+            "deferred_share device_updates resident_chunks kept_sums gradient_buffers ");
   options.gradient_accumulation = 1;
   options.schedule.update = UpdateOrder::Wait;
   options.schedule.device_updates = options.schedule.gradient_buffers = 1;
