@@ -24,7 +24,7 @@ WEIGHT_BYTES = GRADIENT_BYTES = 2
 SUM_BYTES = 4
 UPDATE_BYTES = 2 * STATE_BYTES + GRADIENT_BYTES  # read and written
 FORWARD_SHARE = 0.35  # of the compute time, at most: a third of the products, less of attention
-PARTS = 200  # of the parameters, in the search for the limit
+PARTS = 400  # of the parameters, in the search for the limit
 UNDO_BYTES = 1.15  # with clipping: of the undo log of an update that is made before the norm is known
 
 
@@ -140,8 +140,9 @@ def fastest_s(costs, sequences, device_bytes, host_bytes, rates):
 
     The sequences run in `groups`: forward and backward of one, then of the next. Each stream works all the time, nothing but
     weights, gradients, state and activations takes memory, and every choice is made of parts as small as one likes:
-    - a share `on_device` of the parameters has its state on the device and is neither loaded nor stored; the other states are in
-      host memory, with undo logs if gradients are clipped;
+    - a share of the parameters has its state on the device and is neither loaded nor stored; the other states are in host memory,
+      with undo logs if gradients are clipped;
+    - gradients take no memory: when most activations are in memory, at the beginning of a backward, none is finished;
     - a share of the remaining device memory contains weights that are still there when a backward begins; when a forward begins
       after a backward, all of it may contain weights;
     - between the groups, the fp32 sums of gradients are in device memory, or in host memory and are copied for each group;
@@ -150,13 +151,16 @@ def fastest_s(costs, sequences, device_bytes, host_bytes, rates):
     """
     load, store = rates["load_bytes_per_s"], rates["store_bytes_per_s"]
     best = float("inf"), ""
-    for part, groups, tenths, tenths_of_sums in itertools.product(range(PARTS + 1), range(1, sequences + 1), range(11), range(11)):
-        on_host = costs.parameters * (1 - part / PARTS)
+    for part, groups, tenths, tenths_of_sums in itertools.product(range(PARTS), range(1, sequences + 1), range(11), range(11)):
+        sums = costs.parameters * SUM_BYTES if groups > 1 else 0
+        if tenths_of_sums > 0 and sums == 0:
+            continue
+        # From `on_host` to `most_on_host` parameters: the end of the range counts that leaves more memory or takes less time.
+        on_host, most_on_host = (costs.parameters * (1 - i / PARTS) for i in (part + 1, part))
         host_free = host_bytes - on_host * costs.home_bytes
-        device_free = device_bytes - (costs.parameters - on_host) * (STATE_BYTES + GRADIENT_BYTES)
+        device_free = device_bytes - (costs.parameters - most_on_host) * STATE_BYTES
         if device_free < 0:
             continue
-        sums = costs.parameters * SUM_BYTES if groups > 1 else 0
         kept_sums = min(sums, device_free) * tenths_of_sums / 10
         device_free -= kept_sums
         host_free -= sums - kept_sums
@@ -212,7 +216,8 @@ def row(planner, claim, machine):
     if ours is None or whole is None:
         return text + "  does not fit"
     limit_s, limited_by = limit_of(planner, claim, machine)
-    # A plan that is faster than the limit would show an error in the limit.
+    if ours["predicted_seconds"] < limit_s:
+        raise SystemExit(f"claims: an error in the limit: the plan takes {ours['predicted_seconds']:.4f} s, the limit {limit_s:.4f} s:{text}")
     reached, limit = (value_of(claim, ours, whole, seconds) for seconds in (ours["predicted_seconds"], limit_s))
     said = "met" if reached >= claim.goal else f"missed; no schedule reaches it, because of {limited_by}" if limit < claim.goal else "missed"
     shown = "{:>8.1%}{:>9.1%}" if claim.device else "{:>8.0f}{:>9.0f}"

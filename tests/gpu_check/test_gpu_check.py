@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """bench/gpu/gpu_check's own logic, with commands that cost nothing: what is done stays done, what failed is said, what ran
 out of time is done again, what was printed is on disk; the archives of libraries and programs; what claims.py keeps of a
-training that fails; and the rates and rows of emulated_claims.py."""
+training that fails; the limit of planned_claims.py; and the rates and rows of emulated_claims.py."""
 
 import contextlib
 import importlib.util
@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT / "bench" / "gpu"))
 
 import machine  # noqa: E402
 import parts  # noqa: E402
+import planned_claims  # noqa: E402
 import vendor  # noqa: E402
 from record import DONE, FAILED, TIME_IS_UP, Record, Unit  # noqa: E402
 
@@ -449,6 +450,40 @@ for log do :; done
         self.assertEqual(process.returncode, 1)
         self.assertRegex(says, r"(?m)^toy .* 2\.000 ")
         self.assertIn("was cut off", says)
+
+
+class LimitTest(unittest.TestCase):
+    """The time that no schedule falls below, in planned_claims.py."""
+
+    RATES = {"load_bytes_per_s": 1e9, "store_bytes_per_s": 1e9, "update_bytes_per_s": 1e9}
+
+    def limit(self, device_bytes):
+        """Of 10^9 parameters without host memory, with 10^9 bytes of activations that can be computed again in half a second."""
+        costs = types.SimpleNamespace(parameters=1e9, compute_s=1, kept_bytes=1e9, steps=[(1e9, 0.5)], home_bytes=12)
+        return planned_claims.fastest_s(costs, 1, device_bytes, 0, self.RATES)
+
+    def test_the_state_and_all_activations_need_no_recomputation(self):
+        self.assertEqual(self.limit(13e9), (1, "compute"))
+
+    def test_what_is_missing_is_computed_again(self):
+        range_s = 12e9 / planned_claims.PARTS / 1e9 * 0.5
+        seconds, by = self.limit(12.5e9)
+        self.assertEqual(by, "compute")
+        self.assertLessEqual(seconds, 1.25)
+        self.assertGreater(seconds, 1.25 - 1.01 * range_s)
+
+    def test_a_plan_that_is_faster_shows_an_error_in_the_limit(self):
+        claim = planned_claims.Claim("C", "19B", 1, "0GiB", "12GiB", 0.9)
+        machine = types.SimpleNamespace(name="h200", file="h200.json", rates=self.RATES)
+        costs = types.SimpleNamespace(parameters=1e9, compute_s=1, kept_bytes=1, steps=[(1, 0.5)], home_bytes=12)
+        for seconds, is_wrong in ((1, False), (0.99, True)):
+            plan = {"predicted_seconds": seconds, "recompute_text": "none"}
+            planner = types.SimpleNamespace(fastest=lambda *_, plan=plan: plan, costs=lambda *_: costs)
+            if is_wrong:
+                with self.assertRaisesRegex(SystemExit, r"the plan takes 0\.9900 s, the limit 1\.0000 s"):
+                    planned_claims.row(planner, claim, machine)
+            else:
+                self.assertIn("met", planned_claims.row(planner, claim, machine))
 
 
 class EmulatedClaimsTest(WithFolder):
