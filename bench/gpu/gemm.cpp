@@ -1,5 +1,6 @@
 // TFLOP/s of linear layers in bf16 with fp32 sums: the forward with bias, the gradient of the input
-// and the gradient of the weight.
+// and the gradient of the weight. Then the times of the epilogues of the backward, against those of
+// products without them.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -36,6 +37,15 @@ constexpr Layer kLayers[] = {
     {"Llama 8B down", 8192, 14336, 4096},
 };
 constexpr Layer kSmallLayers[] = {{"small", 33, 40, 24}, {"padded", 33, 40, 21, 3}};
+
+/// The second layers of MLPs, whose inputs are activations.
+constexpr Layer kDownLayers[] = {
+    {"GPT-2 down", 8192, 3072, 768},
+    {"GPT-3 2.7B down", 8192, 10240, 2560},
+    {"GPT-3 6.7B down", 8192, 16384, 4096},
+    {"GPT-3 13B down", 8192, 20480, 5120},
+};
+constexpr Layer kSmallDownLayers[] = {{"small", 33, 40, 24}};
 
 /// The tolerance for a value that is rounded once to bf16, after fp32 sums that are almost exact.
 double tolerance(double value, DType dtype) {
@@ -100,6 +110,69 @@ void measure(Gpu& gpu, const Layer& layer, double peak) {
   gpu.clear();
 }
 
+/// The slope of GELU with the tanh formula.
+double gelu_slope(double x) {
+  constexpr double kScale = 0.7978845608028654, kCubic = 0.044715;  // kScale: sqrt(2 / pi)
+  const double tanh = std::tanh(kScale * (x + kCubic * x * x * x));
+  return 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * kScale * (1 + 3 * kCubic * x * x);
+}
+
+/// The gradient of the weight, and the sums of the columns of dy beside it (BGRADB).
+struct BiasTimes {
+  double with_s, without_s;
+};
+BiasTimes measure_bias_gradient(Gpu& gpu, const Layer& layer, const Tensor& dy) {
+  const Tensor x = gpu.make(DType::BF16, {layer.rows, layer.inputs});
+  const Tensor dw = gpu.make_empty(DType::F32, {layer.outputs, layer.inputs});
+  const Tensor dbias = gpu.make_empty(DType::F32, {layer.outputs});
+  const auto seconds_with = [&](const Tensor& sums) {
+    return gpu.seconds_of([&] {
+      gpu.kernels().submit(gpu.compute(), LinearBackwardWeight{dw, sums, dy, x, Write::Store});
+    });
+  };
+  const BiasTimes times{.with_s = seconds_with(dbias), .without_s = seconds_with({})};
+  for (const int64_t j : {int64_t{0}, layer.outputs / 2, layer.outputs - 1}) {
+    double sum = 0;
+    for (int64_t i = 0; i < layer.rows; ++i) sum += Gpu::value(i * layer.outputs + j);
+    check_close(gpu.read(dbias, j, 1)[0], sum, tolerance(sum, DType::F32),
+                fmt::format("{}: the gradient of bias {}", layer.name, j));
+  }
+  return times;
+}
+
+/// A product with the slope of GELU (DGELU), and both as two kernels. Where the backend does not
+/// compute them together (cuda/linear.h), the two times are equal.
+void measure_epilogues(Gpu& gpu, const Layer& layer) {
+  const auto [name, rows, inputs, outputs, padding] = layer;
+  const Tensor before = gpu.make(DType::BF16, {rows, inputs});
+  const Tensor w = gpu.make(DType::BF16, {outputs, inputs});
+  const Tensor dy = gpu.make(DType::BF16, {rows, outputs});
+  const Tensor dbefore = gpu.make_empty(DType::BF16, {rows, inputs});
+  const ActivationLinearBackward together{dbefore, dy, w, before, Activation::GeluTanh};
+  const auto [product, slope] = together.split();
+  const double two_s = gpu.seconds_of([&] {
+    gpu.kernels().submit(gpu.compute(), product);
+    gpu.kernels().submit(gpu.compute(), slope);
+  });
+  const double one_s = gpu.seconds_of([&] { gpu.kernels().submit(gpu.compute(), together); });
+  for (int64_t place = 0; place < 5; ++place) {
+    const int64_t i = place * (rows - 1) / 4, j = (4 - place) * (inputs - 1) / 4;
+    double sum = 0;
+    for (int64_t k = 0; k < outputs; ++k) {
+      sum += static_cast<double>(Gpu::value(i * outputs + k)) * Gpu::value(k * inputs + j);
+    }
+    const double expected = sum * gelu_slope(Gpu::value(i * inputs + j));
+    // The product may be rounded before the slope multiplies it.
+    check_close(gpu.read(dbefore, i * inputs + j, 1)[0], expected,
+                2 * tolerance(expected, DType::BF16), fmt::format("{} at {}, {}", name, i, j));
+  }
+  const BiasTimes bias = measure_bias_gradient(gpu, layer, dy);
+  fmt::print("{:<22} {:>6} {:>6} {:>6} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f}\n", name, rows, inputs,
+             outputs, 1e3 * one_s, 1e3 * two_s, 1e3 * bias.with_s, 1e3 * bias.without_s);
+  std::fflush(stdout);
+  gpu.clear();
+}
+
 }  // namespace
 
 void measure_products(const Options& options) {
@@ -111,6 +184,11 @@ void measure_products(const Options& options) {
   const std::span<const Layer> layers =
       options.small ? std::span<const Layer>(kSmallLayers) : kLayers;
   measure_each(layers, [&](const Layer& layer) { measure(gpu, layer, peak); });
+  fmt::print("{:<22} {:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9}\n", "ms", "rows", "in", "out",
+             "slope", "apart", "dbias", "without");
+  const std::span<const Layer> down =
+      options.small ? std::span<const Layer>(kSmallDownLayers) : kDownLayers;
+  measure_each(down, [&](const Layer& layer) { measure_epilogues(gpu, layer); });
 }
 
 }  // namespace ebb::bench
