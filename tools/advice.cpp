@@ -89,7 +89,8 @@ Alternatives other_budgets(const TrainOptions& requested, const PlanContext& con
   const auto host_text = [](size_t bytes) { return "--host-memory " + flag_size(bytes); };
   if (context.total_memory_bytes && !requested.device_memory) {
     Alternatives all;
-    if (need.least_host_bytes) {
+    // A user may request more memory than the machine has, but no change suggests it.
+    if (need.least_host_bytes.value_or(SIZE_MAX) <= *context.total_memory_bytes) {
       options.host_memory = need.least_host_bytes;
       all.push_back({host_text(*need.least_host_bytes), "", {.options = options}});
     }

@@ -49,8 +49,10 @@ LoadedInference load_inference(const RunFlags& flags, const ModelSource& source,
   device.memory_bytes = options.device_memory.value_or(loaded.prepared.ledger.total(Tier::Device));
   loaded.device = create_device(device);
   loaded.inference = std::make_unique<Inference>(*loaded.device, loaded.prepared);
+  loaded.notices = host_memory_notices(options);
   if (weights) {
-    loaded.notices = weights->notices();
+    const std::vector<std::string> of_weights = weights->notices();
+    loaded.notices.insert(loaded.notices.end(), of_weights.begin(), of_weights.end());
     weights->load([&](ParameterId id, uint64_t first, std::span<const float> values) {
       loaded.inference->write_parameter(id, first, values);
     });

@@ -21,7 +21,7 @@ struct LoadedInference {
   PreparedInference prepared;
   std::unique_ptr<Device> device;
   std::unique_ptr<Inference> inference;
-  std::vector<std::string> notices;  ///< about the weights
+  std::vector<std::string> notices;  ///< about the host budget and the weights
 };
 
 /// Checks combinations of flags. The parser already rejects flags of training.

@@ -185,8 +185,10 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context
   const PlannedMachine& machine = context.machine;
   step.budgets = {.device_memory = options.device_memory,
                   .host_memory = options.host_memory.value_or(context.machine.host_memory_bytes),
-                  .total_memory = context.total_memory_bytes,
                   .device = context.device};
+  if (context.total_memory_bytes) {
+    step.budgets.total_memory = total_memory(options, *context.total_memory_bytes);
+  }
   step.assumes_host_memory = assumes_host_memory(options, context);
   DeviceProfile& device = step.budgets.device;
   device.num_threads = machine.num_threads;

@@ -133,13 +133,7 @@ std::vector<std::string> flag_notices(const TrainOptions& options, const Learnin
                     "--lr {}",
                     rate.warmup_steps, rate.num_steps, rate.peak));
   }
-  if (const size_t usable = read_memory_limits().usable_bytes();
-      options.host_memory.value_or(0) > usable) {
-    notices.push_back(
-        fmt::format("--host-memory {}: {} of host memory is available now; if the run needs more, "
-                    "the system may end it",
-                    format_bytes(*options.host_memory), format_bytes(usable)));
-  }
+  append(notices, host_memory_notices(options));
   return notices;
 }
 
@@ -176,6 +170,15 @@ std::string why_no_cuda() {
     return with_flags(error.what());
   }
   return {};
+}
+
+std::vector<std::string> host_memory_notices(const TrainOptions& options) {
+  const size_t usable = read_memory_limits().usable_bytes();
+  if (options.host_memory.value_or(0) <= usable) return {};
+  return {fmt::format(
+      "--host-memory {}: {} of host memory is available now; if the run needs more, the system may "
+      "end it",
+      format_bytes(*options.host_memory), format_bytes(usable))};
 }
 
 std::string attention_text(const DeviceOptions& device) {
@@ -232,13 +235,19 @@ size_t default_host_memory(DeviceKind device) {
   return usable_bytes - std::min(usable_bytes / 4, size_t{2} << 30);
 }
 
+size_t total_memory(const TrainOptions& options, size_t available_bytes) {
+  const size_t host_bytes = options.host_memory.value_or(0);
+  if (host_bytes <= available_bytes) return available_bytes;
+  return host_bytes + std::min(options.device_memory.value_or(0), SIZE_MAX - host_bytes);
+}
+
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
   const size_t default_bytes = default_host_memory(device.profile.kind);
   Budgets budgets = {.device_memory = options.device_memory,
                      .host_memory = options.host_memory.value_or(default_bytes),
                      .device = device.profile};
   if (device.profile.kind == DeviceKind::Host) {
-    budgets.total_memory = default_bytes;
+    budgets.total_memory = total_memory(options, default_bytes);
   } else if (!budgets.device_memory) {
     budgets.device_memory = create_device(device)->info().memory_bytes;  // what is free
   }

@@ -57,6 +57,8 @@ std::string why_no_cuda();
 
 /// ", attention by cuDNN 9.19.0"; empty if Ebb's own kernels run.
 std::string attention_text(const DeviceOptions& device);
+/// A notice if the user's host budget is above the memory that is available; otherwise nothing.
+std::vector<std::string> host_memory_notices(const TrainOptions& options);
 /// Prints the notices of the kernels (Kernels::take_notices()) on stderr, one in each line.
 void say_notices(Device& device);
 
@@ -69,6 +71,9 @@ DeviceOptions device_options(const TrainOptions& options);
 /// GiB of it are left free, because pinned memory cannot be reclaimed when other programs need
 /// more. A plan counts what CUDA, its libraries and page tables take (device/driver_memory.h).
 size_t default_host_memory(DeviceKind device);
+/// The budget of host and device memory together, if the device's memory is host memory: what is
+/// available, or the budgets of the user if the host budget is larger.
+size_t total_memory(const TrainOptions& options, size_t available_bytes);
 /// The budgets from the flags and the memory of this machine.
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device);
 /// The rates of this machine, from the cache folder or measured now.

@@ -52,6 +52,22 @@ TEST(ThisMachine, HasTheHostBudgetOfARun) {
   EXPECT_EQ(budgets_of(flags, gpu).host_memory, flags.host_memory);
 }
 
+/// On the host, the budget of the user is not reduced to what is available to both tiers either.
+TEST(BudgetsOfFlags, OfTheHostAreThoseOfTheUser) {
+  const DeviceOptions host{.profile = {.kind = DeviceKind::Host, .num_threads = 1}};
+  constexpr size_t kMuch = size_t{1} << 50;
+  TrainOptions flags;
+  EXPECT_LT(budgets_of(flags, host).total_memory, kMuch);
+  flags.host_memory = size_t{1} << 20;
+  EXPECT_GT(budgets_of(flags, host).total_memory, flags.host_memory);
+  flags.host_memory = kMuch;
+  EXPECT_EQ(budgets_of(flags, host).total_memory, kMuch);
+  flags.device_memory = size_t{1} << 20;
+  EXPECT_EQ(budgets_of(flags, host).total_memory, kMuch + (size_t{1} << 20));
+  flags.device_memory = SIZE_MAX;
+  EXPECT_EQ(budgets_of(flags, host).total_memory, SIZE_MAX);
+}
+
 /// A checkpoint stores which attention kernels the run uses.
 TEST(DeviceOptionsOfFlags, NameTheAttentionKernels) {
   TrainOptions flags;

@@ -114,6 +114,22 @@ Outcome InferenceLimits::stopped_late_enough(const Arguments& arguments, int sig
 constexpr std::tuple<int, int, const char*> kSignals[] = {{SIGINT, 130, "Ctrl-C"},
                                                           {SIGTERM, 143, "SIGTERM"}};
 
+/// As `ebb train` does: the budget of the user holds.
+TEST_F(InferenceLimits, MoreHostMemoryThanIsAvailableIsANotice) {
+  const std::string text = folder_.write("text", std::string(400, 'a'));
+  for (Arguments command : {Arguments{"eval", "--data", text, "--seq-length", "64"},
+                            Arguments{"generate", "--prompt", "Once ", "--max-tokens", "1"}}) {
+    command += {"--preset", "gpt-6x384-bytes", "--threads", "1", "--device", "host"};
+    for (const auto& [host_memory, is_short] : {std::pair{"1000TiB", true}, {"256MiB", false}}) {
+      const Outcome outcome =
+          run_ebb(command + Arguments{"--host-memory", host_memory}, folder_.path());
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+      EXPECT_EQ(outcome.err.find("the system may end it") != std::string::npos, is_short)
+          << outcome.err;
+    }
+  }
+}
+
 TEST_F(InferenceLimits, ASignalEndsAnEvaluationWithItsResultSoFar) {
   std::string text;
   for (int64_t i = 0; i < 4'000'000; ++i) text += static_cast<char>('a' + i * i % 23);
