@@ -182,8 +182,8 @@ std::vector<std::string> host_memory_notices(const TrainOptions& options) {
 }
 
 std::string attention_text(const DeviceOptions& device) {
-  if (device.profile.attention != AttentionKernels::Cudnn) return {};
-  return ", attention by " + probe_cuda().attention_library;
+  const bool is_ours = device.profile.attention != AttentionKernels::Cudnn;
+  return ", attention by " + (is_ours ? "Ebb's kernels" : probe_cuda().attention_library);
 }
 
 void say_notices(Device& device) {

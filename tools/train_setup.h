@@ -55,7 +55,7 @@ void plan_run(const TrainOptions& options, TrainSetup& setup);
 /// Why `--device auto` chooses the host on this machine; empty if it chooses a GPU.
 std::string why_no_cuda();
 
-/// ", attention by cuDNN 9.19.0"; empty if Ebb's own kernels run.
+/// The attention kernels of a GPU: ", attention by cuDNN 9.19.0" or ", attention by Ebb's kernels".
 std::string attention_text(const DeviceOptions& device);
 /// A notice if the user's host budget is above the memory that is available; otherwise nothing.
 std::vector<std::string> host_memory_notices(const TrainOptions& options);

@@ -73,7 +73,7 @@ TEST(DeviceOptionsOfFlags, NameTheAttentionKernels) {
   TrainOptions flags;
   flags.device = DeviceChoice::Cuda;
   EXPECT_EQ(device_options(flags).profile.attention, AttentionKernels::Ebb);
-  EXPECT_EQ(attention_text(device_options(flags)), "");
+  EXPECT_EQ(attention_text(device_options(flags)), ", attention by Ebb's kernels");
   emulation::settings().attention_library = "cuDNN 9.11.0";
   EXPECT_EQ(device_options(flags).profile.attention, AttentionKernels::Cudnn);
   EXPECT_EQ(attention_text(device_options(flags)), ", attention by cuDNN 9.11.0");
