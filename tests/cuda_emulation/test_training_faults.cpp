@@ -1,22 +1,16 @@
 // Failures in a step on the emulated GPU: NaN, wrong data, and copies, launches and calls that
 // fail. The step throws the right error, nothing hangs and nothing leaks.
 #include <gtest/gtest.h>
-#include <sys/prctl.h>
 
-#include <atomic>
 #include <chrono>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <optional>
 #include <thread>
 #include <utility>
 
-#include "device/planes.h"
 #include "tests/cuda_emulation/emulated_device.h"
-#include "tests/cuda_emulation/refusals.h"
+#include "tests/cuda_emulation/refused_steps.h"
 #include "tests/error_of.h"
-#include "tests/trainer/checkpoint_cases.h"
 #include "tests/trainer/fault_drill.h"
 #include "tests/trainer/on_gpu.h"
 
@@ -155,131 +149,15 @@ TEST_F(EmulatedStep, LaunchesCanFail) {
   fail_operations(FaultSite::Launch, kMost, DeviceKind::Cuda);
 }
 
-/// Decides whether a call fails. While the gate is shut, the update thread blocks until a stream
-/// waits for it or a call has failed. Otherwise the order of the two, and so the calls that can
-/// fail, would depend on timing.
-class UpdateGate {
- public:
-  UpdateGate() {
-    emulation::settings().refuses = [this](std::string_view call) {
-      if (call == "cudaEventSynchronize" && is_update_thread()) is_open_.wait(false);
-      const bool refused = refuses_ && refuses_(call);
-      if (refused || call == "cuStreamWaitValue32") open();
-      return refused;
-    };
-  }
-  ~UpdateGate() { emulation::settings().refuses = {}; }
-  UpdateGate(const UpdateGate&) = delete;
-  UpdateGate& operator=(const UpdateGate&) = delete;
-
-  void shut() { is_open_ = false; }
-
- private:
-  static bool is_update_thread() {
-    char name[16] = {};
-    prctl(PR_GET_NAME, name);
-    return std::string_view(name) == "ebb update";
-  }
-  void open() {
-    is_open_ = true;
-    is_open_.notify_all();
-  }
-
-  const std::function<bool(std::string_view)> refuses_ = emulation::settings().refuses;
-  std::atomic<bool> is_open_ = true;
-};
-
-/// Runs a trainer of a small model for two steps, and returns the hash of the state. Saves the
-/// state after the first step.
-class TwoSteps {
- public:
-  explicit TwoSteps(Between between)
-      : run_(on_gpu({.memory = Memory::Smallest, .between = between})) {}
-
-  uint64_t operator()() {
-    saved_ = {};
-    UpdateGate gate;
-    const auto device = create_case_device(prepared_, run_);
-    Trainer trainer(model_, *device, prepared_);
-    trainer.step(data_.micro_batches(), 1e-3);  // the first step blocks the submitting thread
-    save(trainer);
-    if (run_.between == Between::State) gate.shut();  // a stream waits for the norm in this case
-    trainer.step(data_.micro_batches(), 1e-3);
-    const uint64_t hash = trainer.state_hash();
-    emulation::settings().refuses = {};  // the following calls free everything
-    return hash;
-  }
-
-  /// Runs what an earlier run had not saved before it failed.
-  uint64_t resumed() const {
-    const auto device = create_case_device(prepared_, run_);
-    Trainer trainer(model_, *device, prepared_);
-    if (saved_) {
-      trainer.restore(saved_->counters, reader_of(saved_->state));
-    } else {
-      trainer.step(data_.micro_batches(), 1e-3);
-    }
-    trainer.step(data_.micro_batches(), 1e-3);
-    return trainer.state_hash();
-  }
-
-  const Preparation& prepared() const { return prepared_; }
-
- private:
-  struct Saved {
-    OptimizerCounters counters;
-    StateCopy state;
-  };
-  void save(Trainer& trainer) {
-    const StateReader reader = trainer.lock_state();
-    saved_ = Saved{reader.counters(), copy_of(reader, state_planes(run_.dtype).size())};
-  }
-
-  std::optional<Saved> saved_;
-  static constexpr int64_t kTokens = 4;
-  const TrainingCase run_;
-  const Gpt2 model_{run_.model, kMicroBatchSize, kTokens, run_.dtype};
-  const Preparation prepared_ = prepare_case(model_, run_);
-  const Data data_{run_.model, kTokens, 1, 3};
-};
-
-/// Runs the two steps while a call is refused. Returns false if they end without an error.
-bool fails(TwoSteps& run, const std::string& call, const Refusal& refusal, uint64_t expected) {
-  try {
-    EXPECT_EQ(run(), expected);
-    // Home memory that cannot be pinned is copied through rings.
-    EXPECT_TRUE(!refusal.happened() || may_be_refused_in_silence(call) ||
-                call == "cudaHostRegister");
-    return false;
-  } catch (const LogicError& error) {
-    ADD_FAILURE() << error.what();
-  } catch (const std::exception& error) {
-    EXPECT_TRUE(names_call(error.what(), call)) << error.what();
-  }
-  return true;
-}
-
-/// For each kind of call, lets some of its calls fail, including the first and the last. The error
-/// names the call, and a later run continues from the saved state. Only calls that measure time may
-/// fail without an error, and then the result is the same.
+/// For each kind of call, lets some of its calls fail, including the first and the last.
+/// test_training_refusals.cpp lets all fail.
 void refuse_some(TwoSteps& run, const std::map<std::string, uint64_t>& calls) {
   const uint64_t expected = run();
   for (const auto& [call, count] : calls) {
-    for (const uint64_t n : some_of(count, 3)) {
-      SCOPED_TRACE(testing::Message() << call << " number " << n << " of " << count);
-      bool failed = true;
-      {
-        const Refusal refusal(call, n);
-        failed = fails(run, call, refusal, expected);
-        EXPECT_TRUE(refusal.happened() || n > 0);
-      }
-      EXPECT_EQ(emulation::live(), emulation::Live());
-      if (failed) {
-        EXPECT_EQ(run.resumed(), expected);
-      }
-    }
+    for (const uint64_t n : some_of(count, 3)) refuse(run, call, n, count, expected);
   }
 }
+
 TEST_F(EmulatedStep, CallsOfCudaCanBeRefused) {
   TwoSteps run(Between::State);
   ASSERT_GT(run.prepared().plan.count(&ChunkRecord::is_on_device), 0u);

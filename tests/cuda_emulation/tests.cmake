@@ -28,6 +28,8 @@ if(EBB_SANITIZE MATCHES address)
   set_property(TEST test_training_emulated APPEND PROPERTY ENVIRONMENT
     "GTEST_FILTER=-Heads/PaddedLogits.*fp32*:Heads/PaddedLogits.*alone")
 endif()
+ebb_test(test_training_refusals_emulated
+  SOURCES ${dir}/on_emulated_gpu.cpp ${dir}/test_training_refusals.cpp LIBS ebb_cuda_emulated test_support SLOW)
 ebb_test(test_training_races_emulated
   SOURCES ${dir}/on_emulated_gpu.cpp ${dir}/test_training_races.cpp LIBS ebb_cuda_emulated test_support)
 ebb_test(test_home_memory_emulated
