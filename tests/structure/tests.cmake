@@ -81,6 +81,11 @@ add_test(NAME test_plan_table COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}
 ebb_test_properties(test_plan_table fast)
 add_test(NAME test_check_plan_table COMMAND Python3::Interpreter ${docs_dir}/test_plan_table.py)
 ebb_test_properties(test_check_plan_table fast)
+# The tables of measured figures in docs/results.md and the README are those of the records in bench/results/.
+add_test(NAME test_figures COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/docs/figures --check)
+ebb_test_properties(test_figures fast)
+add_test(NAME test_check_figures COMMAND Python3::Interpreter ${docs_dir}/test_figures.py)
+ebb_test_properties(test_check_figures fast)
 add_test(NAME test_quotes COMMAND Python3::Interpreter ${docs_dir}/check_quotes.py --root ${PROJECT_SOURCE_DIR})
 ebb_test_properties(test_quotes fast)
 add_test(NAME test_check_quotes COMMAND Python3::Interpreter ${docs_dir}/test_check_quotes.py)
