@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "device/errors.h"
-#include "tools/size_parse.h"
 
 namespace ebb {
 namespace {
@@ -91,8 +90,8 @@ std::string memory_text(const MemoryAnswer& answer) {
   const std::string gpu =
       answer.gpu ? fmt::format("a GPU with {} GB", answer.gpu->gigabytes) : "this GPU";
   if (!answer.ram) return fmt::format("{} would do, with this RAM", gpu);
-  return fmt::format("{} GB of RAM would do (the run takes {}, {}), with {}", answer.ram->gigabytes,
-                     format_bytes(answer.host_bytes), format_gigabytes(answer.host_bytes), gpu);
+  return fmt::format("{} GB of RAM would do (the run takes {}), with {}", answer.ram->gigabytes,
+                     format_bytes(answer.host_bytes), gpu);
 }
 
 }  // namespace ebb

@@ -21,12 +21,19 @@ namespace {
 
 Report report_of(const PlanContext& context, const PlannedStep& step) {
   const Preparation& p = step.prepared;
-  return {.title = fmt::format("{} planned for {}", step.model_name, context.machine.device),
-          .facts = plan_lines(context, step),
-          .tokens_per_step = step.shape.num_tokens(),
-          .tiles = {{"on the device", static_cast<double>(p.ledger.total(Tier::Device)), "bytes"},
-                    {"in host memory", static_cast<double>(p.ledger.total(Tier::Host)), "bytes"}},
-          .views = {simulated_view(p, context.machine.rates)}};
+  Report report{
+      .title = fmt::format("{} planned for {}", step.model_name, context.machine.device),
+      .facts = plan_lines(context, step),
+      .tokens_per_step = step.shape.num_tokens(),
+      .tiles = {{"on the device", static_cast<double>(p.ledger.total(Tier::Device)), "bytes"},
+                {"in host memory", static_cast<double>(p.ledger.total(Tier::Host)), "bytes"}},
+      .views = {simulated_view(p, context.machine.rates)}};
+  if (context.machine.optimistic) {
+    report.tiles.push_back({"a step, at best", optimistic_seconds(step, context.machine), "s"});
+    report.tiles.push_back(
+        {"tokens a second, at best", speed_of(step, context.machine).optimistic, ""});
+  }
+  return report;
 }
 
 void print_fit(const PlanRequest& request, const PlanContext& context, const PlannedStep& step) {

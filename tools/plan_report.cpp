@@ -10,13 +10,19 @@
 #include "device/errors.h"
 #include "device/planes.h"
 #include "io/json_text.h"
+#include "scheduler/plan/traffic.h"
 #include "scheduler/search/choose.h"
 #include "tools/size_parse.h"
+#include "tools/traffic_report.h"
 
 namespace ebb {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// The last line of a text about memory.
+constexpr std::string_view kUnits =
+    "units   1 MiB = 1024 KiB, 1 GiB = 1024 MiB; RAM and GPUs are sold in GB of 10^9 bytes\n";
 
 /// "3.2", or "3.2 to 4" where the ends differ.
 std::string ends_text(double pessimistic, double optimistic, int digits = 3) {
@@ -77,11 +83,11 @@ std::string seconds_text(const PlannedStep& step, const PlannedMachine& machine)
       step.flops / c.seconds / 1e12);
 }
 
-/// RAM is sold in GB: " (125.0 GB of 128.0 GB)".
+/// RAM is sold in GB: " (119.21 GiB are 128.0 GB)".
 std::string host_gigabytes_text(const PlannedStep& step) {
-  const std::string used = format_gigabytes(step.prepared.ledger.total(Tier::Host));
-  if (!step.budgets.host_memory) return fmt::format(" ({})", used);
-  return fmt::format(" ({} of {}{})", used, format_gigabytes(*step.budgets.host_memory),
+  if (!step.budgets.host_memory) return "";
+  return fmt::format(" ({} are {}{})", format_bytes(*step.budgets.host_memory),
+                     format_gigabytes(*step.budgets.host_memory),
                      step.assumes_host_memory ? ", which is assumed: give --host-memory" : "");
 }
 
@@ -249,6 +255,9 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
        fmt::format("a step loads {} and stores {}, in {} chunks of {} and {} blocks",
                    format_bytes(p.plan.loaded_bytes), format_bytes(p.plan.stored_bytes),
                    p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()), p.num_blocks));
+  for (const std::string& reasons : traffic_reasons(traffic_of(p.plan, *p.layout))) {
+    line("", reasons);
+  }
   if (!p.layers.empty()) line("layers", layers_text(p));
   line("plan", fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as requested" : "chosen",
                            why_chosen(p)));
@@ -271,7 +280,7 @@ std::string format_plan(const PlanContext& context, const PlannedStep& step,
       text += fmt::format("{:<8}(--sweep step-tokens shows steps with still more tokens)\n", "");
     }
   }
-  return text + candidate_table(p) + p.ledger.table();
+  return text + candidate_table(p) + p.ledger.table() + std::string(kUnits);
 }
 
 std::string plan_json(const PlanContext& context, const PlannedStep& step,
@@ -342,7 +351,7 @@ std::string format_misfit(const Misfit& misfit) {
     text += fmt::format("{:<8}{}\n", title, memory_text(answer));
     title = "or";
   }
-  return text + format_changes(misfit.changes, misfit.changes.size());
+  return text + format_changes(misfit.changes, misfit.changes.size()) + std::string(kUnits);
 }
 
 std::string misfit_json(const Misfit& misfit) {

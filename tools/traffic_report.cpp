@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
-#include <vector>
 
 #include "device/errors.h"
 
@@ -100,6 +99,17 @@ std::string traffic_table(const Traffic& traffic) {
     }
   }
   return text + traffic_row("total", traffic.total());
+}
+
+std::vector<std::string> traffic_reasons(const Traffic& traffic) {
+  std::vector<std::string> lines;
+  const auto add = [&](std::string_view what, uint64_t MovedBytes::*bytes) {
+    const std::string reasons = reasons_text(traffic, bytes);
+    if (!reasons.empty()) lines.push_back(fmt::format("{}{}", what, reasons));
+  };
+  add("loads", &MovedBytes::loaded_bytes);
+  add("stores", &MovedBytes::stored_bytes);
+  return lines;
 }
 
 std::string layer_table(const StepNames& names) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "scheduler/plan/traffic.h"
 #include "scheduler/search/preparation.h"
@@ -12,6 +13,10 @@ namespace ebb {
 
 /// A row for each class and reason with copies, and the totals.
 std::string traffic_table(const Traffic& traffic);
+/// At most two lines without ends, for the copies that there are:
+///   loads: weights 21.25 MiB first use, 24.50 MiB evicted; ...
+///   stores: gradients 21.25 MiB update; ...
+std::vector<std::string> traffic_reasons(const Traffic& traffic);
 /// A row for each layer, and the totals.
 std::string layer_table(const StepNames& names);
 

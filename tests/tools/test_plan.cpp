@@ -377,13 +377,28 @@ TEST_F(PlanCommand, SaysThatTheHostMemoryOfAMachineIsAssumed) {
   const Arguments fits = {"--preset", "gpt2-xl", "--machine", "rtx4090"};
   const Arguments given = {"--host-memory", "128GB"};
   const std::string assumed = plan(fits).out, known = plan(fits + given).out;
-  EXPECT_SAYS(assumed, "of 128.0 GB, which is assumed: give --host-memory)");
-  EXPECT_SAYS(known, "of 128.0 GB)");
+  EXPECT_SAYS(assumed, "(119.21 GiB are 128.0 GB, which is assumed: give --host-memory)");
+  EXPECT_SAYS(known, "(119.21 GiB are 128.0 GB)");
   const Arguments too_large = {"--preset", "llama-2-13b", "--machine", "rtx4090"};
   const std::string refused = plan(too_large).out;
   EXPECT_SAYS(refused, "fits    no: host memory 119.2");
   EXPECT_SAYS(refused, "\nassumed 128.0 GB of RAM: give --host-memory\n");
+  for (const std::string& text : {assumed, refused})
+    EXPECT_SAYS(text, "\nunits   1 MiB = 1024 KiB");
   EXPECT_EQ(plan(too_large + given).out.find("\nassumed"), std::string::npos);
+}
+
+/// The reasons of all copies are in the text, and their sums are those of the step.
+TEST_F(PlanCommand, SaysWhyAStepCopies) {
+  const std::string text = plan(kLarge).out;
+  const size_t loads = text.find("\n        loads: weights "),
+               stores = text.find("\n        stores: ");
+  ASSERT_NE(loads, std::string::npos) << text;
+  ASSERT_NE(stores, std::string::npos) << text;
+  EXPECT_LT(text.find("\ntraffic a step loads "), loads);
+  EXPECT_LT(loads, stores);
+  EXPECT_SAYS(text.substr(loads, stores - loads), " first use");
+  EXPECT_SAYS(text.substr(stores, text.find('\n', stores + 1) - stores), " evicted");
 }
 
 TEST_F(PlanCommand, SaysThatNothingWouldMakeItFaster) {

@@ -28,6 +28,10 @@ TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
   for (std::string line; std::getline(lines, line);) rows.push_back(parse_json(line));
   ASSERT_EQ(rows.size(), 10u);
   EXPECT_EQ(rows.front()["device_memory"], planned["smallest_device_bytes"]);
+  for (const Json& row : rows) {
+    EXPECT_LT(row["optimistic_seconds"], row["predicted_seconds"]);
+    EXPECT_GT(row["optimistic_tokens_per_second"], row["tokens_per_second"]);
+  }
   for (size_t i = 1; i < rows.size(); ++i) {
     EXPECT_GT(rows[i]["device_memory"], rows[i - 1]["device_memory"]);
   }
@@ -57,6 +61,9 @@ TEST_F(PlanCommand, SweepsPastBudgetsThatDoNotFitInHostMemory) {
   ASSERT_EQ(rows.size(), 1 + 10u) << table.out;  // a title and ten budgets
   EXPECT_SAYS(rows[1], "does not fit") << table.out;
   EXPECT_EQ(rows.back().find("does not fit"), std::string::npos) << table.out;
+  // The time and the tokens per second of a step have two ends each.
+  EXPECT_EQ(rows[0].find("at best"), rows[0].find("step s") + 6 + 3) << table.out;
+  EXPECT_TRUE(rows[0].ends_with("  at best")) << table.out;
 }
 
 TEST_F(PlanCommand, RefusesSweepsThatWouldIgnoreAFlag) {

@@ -147,6 +147,26 @@ std::string wrong_waits(const Json& data) {
   return wrong_names(data);
 }
 
+/// Sources give a range of rates for this GPU, so the step has two ends, as in the text of the
+/// plan.
+TEST(ReportPage, HasBothEndsOfThePrediction) {
+  const TemporaryFolder folder;
+  const std::string page = (folder.path() / "plan.html").string();
+  const Outcome outcome =
+      run_ebb({"plan", "--preset", "gpt2", "--machine", "rtx4090", "--html", page, "--json"},
+              folder.path());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json plan = parse_json(outcome.out);
+  std::map<std::string, double> tiles;
+  const Json data = report_data(content_of(page));
+  for (const Json& tile : data["tiles"]) tiles[tile[0]] = tile[1];
+  EXPECT_EQ(tiles.at("a step, at best"), plan["optimistic_seconds"]);
+  EXPECT_EQ(tiles.at("tokens a second, at best"), plan["optimistic_tokens_per_second"]);
+  for (const Json& tile : plan_of_8b()["tiles"]) {  // these rates have one end
+    EXPECT_EQ(tile[0].get<std::string>().find("at best"), std::string::npos);
+  }
+}
+
 TEST(ReportPage, WaitsForTheOptimizerAreNamed) {
   const Json& data = plan_of_8b();
   EXPECT_EQ(wrong_waits(data), "");
