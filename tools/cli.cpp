@@ -138,6 +138,15 @@ void check_flags(const CLI::App& app, const std::vector<std::string>& arguments)
   }
 }
 
+/// --help leaves out the flags that are in no group.
+void hide_others(CLI::App& app, const std::vector<std::string>& most_used) {
+  std::set<const CLI::Option*> shown;
+  for (const std::string& name : most_used) shown.insert(app.get_option("--" + name));
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_group() != "General" && !shown.contains(option)) option->group("");
+  }
+}
+
 /// Gives the flags of the file, except those that the command line gives or excludes.
 void give_config(CommandLine& line, const std::string& path, const std::vector<Flag>& flags) {
   const std::vector<FlagValue> given = line.given();
@@ -157,6 +166,12 @@ CommandLine::CommandLine(const std::string& description, const std::string& name
     : app_(std::make_unique<CLI::App>(description, name)) {}
 
 CommandLine::~CommandLine() = default;
+
+void CommandLine::shorten_help(std::vector<std::string> most_used, const std::string& note) {
+  most_used_ = std::move(most_used);
+  app_->set_help_all_flag("--help-all", "print all flags and exit")->group("General");
+  app_->footer(note);
+}
 
 std::vector<FlagValue> CommandLine::given() const {
   std::vector<FlagValue> flags;
@@ -224,6 +239,10 @@ bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
+    if (!line.most_used_.empty()) hide_others(app, line.most_used_);
+    fmt::print("{}", app.help());
+    return false;
+  } catch (const CLI::CallForAllHelp&) {
     fmt::print("{}", app.help());
     return false;
   } catch (const CLI::ParseError& error) {

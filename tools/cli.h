@@ -26,6 +26,9 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
+  /// Lets --help show only the flags of these long names (without dashes) and --config, and adds
+  /// --help-all, which shows all flags. `note` follows the flags.
+  void shorten_help(std::vector<std::string> most_used, const std::string& note);
   /// The flags from the arguments and --config, in the order in which the flags were added.
   std::vector<FlagValue> given() const;
   /// `name` is any long name of the flag, without dashes.
@@ -38,6 +41,7 @@ class CommandLine {
   friend struct FlagGroup;
   friend bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool config);
   std::unique_ptr<CLI::App> app_;
+  std::vector<std::string> most_used_;  ///< empty: --help shows all flags
 };
 
 /// Parses the text of a flag. Throws ConfigError, which names the flag, if the text is not allowed.

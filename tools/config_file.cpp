@@ -230,7 +230,8 @@ std::string first_long_name(const Flag& flag) {
 }
 
 bool is_for_command_line(const Flag& flag) {
-  return first_long_name(flag) == "help" || first_long_name(flag) == "config";
+  const std::string name = first_long_name(flag);
+  return name == "help" || name == "help-all" || name == "config";
 }
 
 std::string suggestion(std::string_view name, const std::vector<std::string>& names,

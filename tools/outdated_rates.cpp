@@ -24,9 +24,9 @@ std::string measure_command(const TrainOptions& options) {
 std::optional<std::string> busy_notice(double other_load, const TrainOptions& options) {
   if (other_load < kBusyShare) return std::nullopt;
   return fmt::format(
-      "rates: when this machine was measured, other processes used {:.0f} % of its cores, so a "
-      "step may take less time than predicted; when the machine is idle, measure it again with "
-      "`{}`",
+      "rates: other processes used {:.0f} % of the cores while this machine was measured, so a "
+      "step "
+      "may be faster than predicted; when it is idle, measure it again: `{}`",
       100 * other_load, measure_command(options));
 }
 

@@ -11,7 +11,7 @@
 namespace ebb {
 
 /// From this share of the cores on, a measurement counts as disturbed.
-inline constexpr double kBusyShare = 0.1;
+inline constexpr double kBusyShare = 0.25;
 
 /// The command that measures the rates of a run with these options again.
 std::string measure_command(const TrainOptions& options);

@@ -40,6 +40,12 @@
 namespace ebb {
 namespace {
 
+/// The words of the progress (progress.h) that users of PyTorch do not know.
+constexpr const char* kProgressNote =
+    "In the progress, \"90 % of bound\" compares the shortest time in which this machine could do "
+    "a step with the measured time, and \"stall 5 %\" is the share of the step in which the "
+    "device waited for copies or updates.";
+
 /// The request of the command line.
 struct Request {
   TrainOptions options;
@@ -64,6 +70,13 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
   CommandLine line("Trains a model on text or token files.", "ebb train");
   Request request;
   add_train_flags(line, request.options);
+  line.shorten_help(
+      {"preset",     "model",         "dtype",       "data",       "tokenizer",
+       "steps",      "epochs",        "eval-split",  "eval-steps", "micro-batch-size",
+       "seq-length", "sample-steps",  "lr",          "device",     "gradient-accumulation",
+       "save",       "device-memory", "host-memory", "resume",     "log",
+       "dry-run"},
+      kProgressNote);
   if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
   request.resumed = take_up(line, request.options);
   const RunConfig taken = request.resumed ? request.resumed->taken : RunConfig{};

@@ -54,7 +54,7 @@ TEST_F(CommandLineTest, SaysThatNothingIsSaved) {
 }
 
 TEST_F(CommandLineTest, HelpGroupsFlagsAndShowsDefaults) {
-  const std::string help = run({"train", "--help"}).out;
+  const std::string help = run({"train", "--help-all"}).out;
   size_t at = 0;
   for (const char* part : {"Model:", "--dtype fp32|bf16|fp16 [bf16]",
                            "Data:", "--micro-batch-size B [4]", "Optimizer:", "--lr X [3e-4",
@@ -63,6 +63,22 @@ TEST_F(CommandLineTest, HelpGroupsFlagsAndShowsDefaults) {
     ASSERT_NE(found, std::string::npos) << part << " is missing or out of order in\n" << help;
     at = found;
   }
+}
+
+/// --help has the flags that most runs need, and says where the others are.
+TEST_F(CommandLineTest, HelpOfTrainIsShort) {
+  const std::string help = run({"train", "--help"}).out, all = run({"train", "--help-all"}).out;
+  EXPECT_LT(std::count(help.begin(), help.end(), '\n'), 50) << help;
+  EXPECT_GT(std::count(all.begin(), all.end(), '\n'), 80) << all;
+  for (const char* flag : {"--help-all", "--config", "--preset", "--data", "--resume"}) {
+    EXPECT_SAYS(help, flag);
+  }
+  EXPECT_EQ(help.find("--beta1"), std::string::npos) << help;
+  for (const std::string& text : {help, all}) {
+    EXPECT_SAYS(text, "% of bound");
+    EXPECT_SAYS(text, "stall");
+  }
+  EXPECT_SAYS(run({"profile", "--help"}).out, "--beta1");
 }
 
 TEST_F(CommandLineTest, ListsModelsAndDevices) {

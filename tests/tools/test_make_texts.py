@@ -27,8 +27,9 @@ def output_of(*command, **more):
 
 
 def flags_of_help(command):
-    """Returns the flags of --help. Flags begin a line; their other names follow after commas."""
-    lines = output_of(EBB, command, "--help").splitlines()
+    """Returns the flags of --help, or --help-all. Flags begin a line; their other names follow after commas."""
+    text = output_of(EBB, command, "--help")
+    lines = (output_of(EBB, command, "--help-all") if "--help-all" in text else text).splitlines()
     names = [name for line in lines if line.startswith("  -") for name in line[2:].split(" ")[0].split(",")]
     return {name for name in names if name.startswith("--")}
 

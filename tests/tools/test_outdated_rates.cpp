@@ -69,11 +69,12 @@ TEST(MeasureCommand, HasTheFlagsThatSelectTheRates) {
             "--device host --threads 3");
 }
 
-TEST(BusyNotice, IsGivenFromATenthOfTheCoresOn) {
-  EXPECT_FALSE(busy_notice(0.09, options()));
+TEST(BusyNotice, IsGivenFromAQuarterOfTheCoresOn) {
+  EXPECT_FALSE(busy_notice(0.24, options()));
+  EXPECT_TRUE(busy_notice(0.25, options()));
   const auto notice = busy_notice(0.5, options());
   ASSERT_TRUE(notice);
-  EXPECT_SAYS(*notice, "other processes used 50 % of its cores");
+  EXPECT_SAYS(*notice, "other processes used 50 % of the cores");
   EXPECT_SAYS(*notice, "`ebb plan --measure --preset gpt2`");
 }
 
