@@ -34,14 +34,14 @@ struct ProfileRequest {
 
 /// Refuses flags of `ebb train` that have no effect on a profile.
 void refuse_lost_flags(const TrainOptions& o) {
-  const std::pair<std::string_view, bool> flags[] = {
-      {"--dry-run", o.dry_run},
-      {"--resume", o.resume.has_value()},
-      {"--save", !o.save.empty()},
-      {"--log", !o.log.empty()},
-      {"--eval-data", !o.eval_data.empty()},
-      {"--eval-split", o.eval_split.has_value()},
-      {"--sample-steps", o.sample_steps.has_value()}};
+  const std::pair<std::string_view, bool> flags[] = {{"--dry-run", o.dry_run},
+                                                     {"--resume", o.resume.has_value()},
+                                                     {"--save", !o.save.empty()},
+                                                     {"--log", !o.log.empty()},
+                                                     {"--eval-data", !o.eval_data.empty()},
+                                                     {"--eval-split", o.eval_split.has_value()},
+                                                     {"--sample-steps", o.sample_steps.has_value()},
+                                                     {"--ranks", o.ranks > 0}};
   for (const auto& [flag, given] : flags) {
     if (!given) continue;
     throw ConfigError(fmt::format(

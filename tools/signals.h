@@ -17,6 +17,9 @@
 
 namespace ebb {
 
+/// The exit code of a program that ends because of a signal: 130, 143, 129, 138 or 140.
+constexpr int exit_code_of(int signal) { return 128 + signal; }
+
 class Signals {
  public:
   /// `on_first` runs on the thread of this class when the first signal arrives, with its name.
@@ -28,8 +31,8 @@ class Signals {
 
   /// The number of the first signal; 0 if none has arrived.
   int pending() const { return pending_.load(std::memory_order_relaxed); }
-  /// 128 and the number of the signal: 130, 143, 129, 138 or 140. REQUIRES: pending() != 0.
-  int exit_code() const { return 128 + pending(); }
+  /// exit_code_of() the signal. REQUIRES: pending() != 0.
+  int exit_code() const { return exit_code_of(pending()); }
 
  private:
   void wait_for_signals();

@@ -43,8 +43,10 @@ void StepNames::find_parameters() {
         layers.emplace(layer_of(info.name), static_cast<Layer>(layers_.size()));
     if (is_new) layers_.push_back(layer->first);
     layer_of_parameter_[id] = layer->second;
-    for (uint32_t use = 0; use < info.num_uses; ++use) {
-      firsts_.push_back({layout_.first_sum_element(id, use), id});
+    for (uint32_t group = 0; group < layout_.num_groups(); ++group) {
+      for (uint32_t use = 0; use < info.num_uses; ++use) {
+        firsts_.push_back({layout_.first_sum_element(id, use, group), id});
+      }
     }
   }
   std::ranges::sort(firsts_, {}, &First::element);

@@ -26,6 +26,7 @@
 #include "tools/output_paths.h"
 #include "tools/printable.h"
 #include "tools/progress.h"
+#include "tools/rank_processes.h"
 #include "tools/resume.h"
 #include "tools/run_log.h"
 #include "tools/run_saver.h"
@@ -87,6 +88,11 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
   return request;
 }
 
+/// The micro-batches of this rank.
+std::span<const MicroBatch> part(std::span<const MicroBatch> all, IndexRange range) {
+  return all.subspan(range.first, range.count);
+}
+
 /// Computes the loss without gradients, each time on the same first samples.
 class Evaluation {
  public:
@@ -99,7 +105,10 @@ class Evaluation {
   }
 
   bool due(uint64_t step) const { return batches_ && setup_.is_due(step, interval_); }
-  double run(Trainer& trainer) { return trainer.evaluate(batches_->load_in_first_epoch(0)); }
+  double run(Trainer& trainer) {
+    return trainer.evaluate(
+        part(batches_->load_in_first_epoch(0), setup_.prepared.evaluation_batches));
+  }
 
  private:
   const TrainSetup& setup_;
@@ -116,7 +125,7 @@ struct RunFiles {
 /// Opened before anything is measured, so that a file that cannot be written is found at once.
 RunFiles open_files(const TrainOptions& options) {
   RunFiles files;
-  if (options.dry_run) return files;
+  if (options.dry_run || options.place.rank != 0) return files;
   if (!options.log.empty()) files.log = std::make_unique<RunLog>(options.log);
   if (!options.trace.empty()) files.trace = std::make_unique<ChromeTrace>(options.trace);
   return files;
@@ -136,7 +145,7 @@ class TrainingRun {
         trace_(std::move(files.trace)),
         rss_before_bytes_(peak_rss_bytes()),
         device_(create_device(setup.device)),
-        trainer_(*setup.model, *device_, setup.prepared),
+        trainer_(*setup.model, *device_, setup.prepared, setup.ranks),
         batches_(setup.data.samples(), sample_order(request.options, setup), setup.shape,
                  setup.model->inputs()),
         evaluation_(request.options, setup),
@@ -161,7 +170,7 @@ class TrainingRun {
     Summary summary;
     summary.first_step = summary.end.steps = start_.step;
     try {
-      while (summary.end.steps < setup_.num_steps() && signals_.pending() == 0 && !is_enough()) {
+      while (summary.end.steps < setup_.num_steps() && !is_stopped() && !is_enough()) {
         const StepRecord& record = run_step(summary.end.steps, summary.spent);
         summary.end.steps = record.step;
         summary.seconds += record.step_seconds;
@@ -176,6 +185,12 @@ class TrainingRun {
   }
 
  private:
+  /// A signal to any rank stops all of them after the same step.
+  bool is_stopped() {
+    signal_ = greatest_of_ranks(setup_.ranks, static_cast<uint8_t>(signals_.pending()));
+    return signal_ != 0;
+  }
+
   void report_staging() {
     const auto warning = staging_warning(staging_of(*device_, setup_.device), read_memory_limits());
     if (warning) progress_.notice(*warning);
@@ -231,7 +246,7 @@ class TrainingRun {
     if (!learns) report_without_targets(record.step);
     const bool is_best = evaluate(record);
     if (sampler_ && sampler_->due(record.step)) {
-      record.sample = sampler_->sample(trainer_, record.step);
+      write_sample(record);
     }
     for (const std::string& notice : device_->kernels().take_notices()) progress_.notice(notice);
     if (log_) log_->write(record);
@@ -241,10 +256,10 @@ class TrainingRun {
     }
     progress_.step(record);
     if (record.sample) progress_.notice(fmt::format("step {}: {}", record.step, *record.sample));
-    if (saver_) {
+    if (!options_.save.empty()) {
       whole_step_.reset();  // a failed save is not repeated
-      saver_->check();
-      if (saver_->due(record.step) || (is_best && options_.save_best)) save(record.step);
+      if (saver_) saver_->check();
+      if (is_save_due(record.step) || (is_best && options_.save_best)) save(record.step);
       whole_step_ = record.step;
     }
     return record;
@@ -272,7 +287,25 @@ class TrainingRun {
         *options_.early_stop, step, setup_.num_steps(), best_.num_worse, best_.loss, best_.step));
   }
 
+  /// Only rank 0 writes a sample, and the others wait for it.
+  void write_sample(StepRecord& record) {
+    trainer_.flush();
+    on_first_rank(setup_.ranks, [&] { record.sample = sampler_->sample(trainer_, record.step); });
+  }
+
+  bool is_save_due(uint64_t step) const { return setup_.is_due(step, options_.steps_per_save()); }
+
+  /// With several ranks, rank 0 saves the state of all, and the others wait for it.
   void save(uint64_t step) {
+    if (setup_.ranks == nullptr) return save_from_first(step);
+    trainer_.flush();
+    on_first_rank(setup_.ranks, [&] {
+      save_from_first(step);
+      saver_->finish();
+    });
+  }
+
+  void save_from_first(uint64_t step) {
     if (log_) log_->sync();
     save_unsynced(step);
   }
@@ -287,7 +320,7 @@ class TrainingRun {
     const uint64_t num_skipped = trainer_.num_skipped();
     whole_step_.reset();
     try {
-      return trainer_.step(micro_batches, learning_rate);
+      return trainer_.step(part(micro_batches, setup_.prepared.share.micro_batches), learning_rate);
     } catch (const NumericError&) {
       // Too many steps were skipped. The weights are those before the last step.
       if (trainer_.num_skipped() > num_skipped) whole_step_ = step + 1;
@@ -298,7 +331,7 @@ class TrainingRun {
   /// Saves after an error that ends the run, if the state is complete. Errors of this save are only
   /// reported.
   void save_what_is_whole() {
-    if (!saver_ || !whole_step_) return;
+    if (!saver_ || !whole_step_ || setup_.ranks != nullptr) return;
     try {
       save_unsynced(*whole_step_);
       saver_->finish();
@@ -330,14 +363,14 @@ class TrainingRun {
 
   void finish(Summary& summary) {
     report_early_stop(summary.end.steps);
-    if (saver_) {
-      save(summary.end.steps);
-      saver_->finish();
-    }
+    if (!options_.save.empty()) save(summary.end.steps);
+    if (saver_) saver_->finish();
+    summary.signal = signal_;
     summary.num_skipped = trainer_.num_skipped();
     summary.rss_before_bytes = rss_before_bytes_;
     if (sampler_) summary.sample_bytes = sampler_->bytes();
-    summary.end.state_hash = trainer_.state_hash();
+    trainer_.flush();
+    on_first_rank(setup_.ranks, [&] { summary.end.state_hash = trainer_.state_hash(); });
     summary.end.peak_rss_bytes = peak_rss_bytes();
     summary.end.run_id = logged_run_.run_id;
     summary.end.parameters = num_parameters(setup_.source.config);
@@ -364,6 +397,7 @@ class TrainingRun {
   StepCheck step_check_;
   std::optional<Sampler> sampler_;
   std::optional<StepRecord> last_record_;
+  uint8_t signal_ = 0;                  // that stopped the run; 0: none
   std::optional<uint64_t> whole_step_;  // the step of the trainer's state; none if a step threw
   std::optional<RunSaver> saver_;       // last, because it reads the trainer
 };
@@ -406,7 +440,7 @@ class SignalNotice {
 /// Called before anything is measured or planned.
 std::unique_ptr<const SaveFolder> take_save_folder(const Request& request) {
   const TrainOptions& options = request.options;
-  if (options.save.empty() || options.dry_run) return nullptr;
+  if (options.save.empty() || options.dry_run || options.place.rank != 0) return nullptr;
   return std::make_unique<const SaveFolder>(
       options.save, request.resumed ? request.resumed->checkpoint : "",
       request.resumed ? request.resumed->run.position.step : 0);
@@ -431,48 +465,75 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
   const Summary summary =
       TrainingRun(request, setup, config, folder, std::move(files), progress, signals).run();
   progress.finish();
-  if (signals.pending() != 0) {
+  if (summary.signal != 0) {
     progress.notice(
         fmt::format("stopped after step {} of {}", summary.end.steps, setup.num_steps()));
   }
   fmt::print("{}", format_summary(setup, summary));
   flush_results();
-  if (signals.pending() == 0 && summary.seconds >= kWorthAdvice) {
+  if (summary.signal == 0 && setup.ranks == nullptr && summary.seconds >= kWorthAdvice) {
     const auto gain = best_gain(request.options, context);
     progress.notice((gain ? "would help most: " : "") + format_gain(gain));
   }
-  return signals.pending() != 0 ? signals.exit_code() : 0;
+  return summary.signal != 0 ? exit_code_of(summary.signal) : 0;
 }
 
 }  // namespace
 
-int train_command(std::vector<std::string> arguments) {
-  auto request = parse_train(std::move(arguments));
-  if (!request) return 0;
-  TrainOptions& options = request->options;
-  const auto folder = take_save_folder(*request);
+namespace {
+
+int train_as_rank(Request& request, RankProcesses& processes) {
+  TrainOptions& options = request.options;
+  Ranks* const ranks = processes.ranks();
+  options.place = processes.place();
+  const auto folder = take_save_folder(request);
   RunFiles files = open_files(options);
   std::signal(SIGPIPE, SIG_IGN);  // a closed reader of the progress must not end the run
   // Must come first: set-up starts threads, which must not receive the signals.
   SignalNotice notice;
   const Signals signals([&notice](const char* name) { notice(name); });
-  const bool has_tokens = naming_origin(request->resumed, [&] {
-    return tokenize_text(options, [&signals] { return signals.pending() != 0; });
-  });
-  if (!has_tokens) return signals.exit_code();
-  const TrainSetup setup = naming_origin(request->resumed, [&] {
-    TrainSetup made = set_up(options, request->resumed.has_value());
+  const auto tokenize = [&] {
+    naming_origin(request.resumed, [&] {
+      return tokenize_text(options, [&signals] { return signals.pending() != 0; });
+    });
+  };
+  const auto pending = [&] {  // at any rank
+    return greatest_of_ranks(ranks, static_cast<uint8_t>(signals.pending()));
+  };
+  on_first_rank(ranks, tokenize);
+  if (!processes.is_first()) tokenize();  // finds the tokens of rank 0
+  if (const int signal = pending(); signal != 0) return exit_code_of(signal);
+  const TrainSetup setup = naming_origin(request.resumed, [&] {
+    TrainSetup made = set_up(options, request.resumed.has_value());
+    made.ranks = ranks;
     plan_or_advise(options, made);
     return made;
   });
-  check_end(request->resumed, setup);
-  if (signals.pending() != 0) return signals.exit_code();
+  check_end(request.resumed, setup);
+  if (const int signal = pending(); signal != 0) return exit_code_of(signal);
   reset_peak_rss();
   if (!options.dry_run) {
-    return train(*request, setup, folder.get(), std::move(files), notice, signals);
+    return train(request, setup, folder.get(), std::move(files), notice, signals);
   }
   fmt::print("{}", format_header(options, setup));
   return 0;
+}
+
+}  // namespace
+
+int train_command(std::vector<std::string> arguments) {
+  std::vector<std::string> command = arguments;
+  command.insert(command.begin(), "train");
+  auto request = parse_train(std::move(arguments));
+  if (!request) return 0;
+  RankProcesses processes(static_cast<uint32_t>(request->options.ranks), command,
+                          static_cast<double>(request->options.rank_timeout_s));
+  try {
+    return train_as_rank(*request, processes);
+  } catch (const std::exception& error) {
+    processes.fail(error.what());
+    throw;
+  }
 }
 
 }  // namespace ebb

@@ -63,6 +63,7 @@ constexpr RealRange kBelowOne{.most = 0.9999999, .zero_allowed = true};  // belo
 constexpr RealRange kEpsilon{.least = 1e-20};
 // The largest size of a shape: far beyond any machine, but products still fit into 64 bits.
 constexpr uint64_t kLargestShape = uint64_t{1} << 20;
+constexpr uint64_t kMostRanks = 64;
 
 /// A share such as 1% or 0.01.
 Setter share(std::optional<double>& target) {
@@ -162,8 +163,12 @@ void add_micro_batch_flags(FlagGroup group, TrainOptions& o) {
 
 void add_shape_flags(FlagGroup group, TrainOptions& o) {
   add_micro_batch_flags(group, o);
-  group.add("--gradient-accumulation", "K [1]", "micro-batches in a step",
+  group.add("--gradient-accumulation", "K [1]", "micro-batches in a step, of all ranks together",
             whole(o.gradient_accumulation, 1, kLargestShape));
+  group.add("--groups", "G [K]",
+            "groups of micro-batches whose gradients are summed apart and then added in order: a "
+            "part of the arithmetic, at least the number of ranks",
+            whole(o.groups, 1, kLargestShape));
 }
 
 void add_template_flag(FlagGroup group, TrainOptions& o) {
@@ -324,6 +329,17 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
             });
 }
 
+void add_rank_flags(FlagGroup group, TrainOptions& o) {
+  group.add("--ranks", "N [1, or as torchrun or srun says]",
+            "processes on this machine that train one model together, each with some of the "
+            "micro-batches; host memory and threads are divided among them; --device-memory is of "
+            "each",
+            whole(o.ranks, 1, kMostRanks));
+  group.add("--rank-timeout", "SECONDS [60]",
+            "the run ends if a rank waits for another one for so long",
+            whole(o.rank_timeout_s, 3, 86400));
+}
+
 void add_output_flags(FlagGroup group, TrainOptions& o) {
   group.add("--log", "FILE",
             "write one JSON line for each step; a file of another run is renamed to FILE.1",
@@ -366,6 +382,7 @@ void add_train_flags(CommandLine& line, TrainOptions& options) {
   add_data_flags({line, "Data"}, options);
   add_optimizer_flags({line, "Optimizer"}, options);
   add_memory_flags({line, "Memory"}, options);
+  add_rank_flags({line, "Ranks"}, options);
   add_output_flags({line, "Output"}, options);
 }
 

@@ -78,6 +78,11 @@ struct TrainOptions {
   std::optional<Arithmetic> arithmetic;         ///< nullopt: the faster one on this processor
   std::optional<AttentionKernels> attention;    ///< nullopt: cuDNN's, if it is installed
 
+  uint64_t ranks = 0;  ///< processes that train together; 0: as the environment says, or one
+  std::optional<uint64_t> groups;  ///< of micro-batches; nullopt: as many as micro-batches
+  uint64_t rank_timeout_s = 60;
+  RankPlace place = {};  ///< of this process; no flag sets it
+
   std::string log;
   std::string trace;
   std::string save;  ///< folder of checkpoints; empty: none are saved

@@ -152,6 +152,18 @@ std::string dropout_text(const TrainOptions& options, const ModelSource& source)
 }
 
 /// The first lines of every header: model, data, step and device.
+std::string ranks_line(const TrainSetup& setup) {
+  const Preparation& p = setup.prepared;
+  const uint32_t groups = num_groups(p.options);
+  if (setup.ranks == nullptr)
+    return fmt::format("1, which adds {} groups of micro-batches", groups);
+  return fmt::format(
+      "{} processes; this one, rank {}, computes {} of {} micro-batches, in {} of {} groups; the "
+      "lines below are for one rank",
+      p.place.num_ranks, p.place.rank, p.share.micro_batches.count, setup.shape.num_batches,
+      p.share.groups.count, groups);
+}
+
 std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup& setup) {
   const ModelSizes c = sizes_of(setup.source.config);
   const BatchShape& s = setup.shape;
@@ -176,6 +188,7 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
       "step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
                           s.num_tokens(), setup.num_steps())));
+  if (setup.prepared.adds_groups_on_host) lines.push_back(named("ranks", ranks_line(setup)));
   lines.push_back(named("device", device_line(setup) + why_host(options, setup)));
   return lines;
 }
@@ -316,6 +329,13 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   const size_t rest = s.end.peak_rss_bytes > explained ? s.end.peak_rss_bytes - explained : 0;
   const std::string sample =
       s.sample_bytes == 0 ? "" : fmt::format(", a sample {}", format_bytes(s.sample_bytes));
+  if (setup.ranks != nullptr) {
+    // The resident memory of a rank contains pages of other ranks that it has read.
+    fmt::format_to(out,
+                   "peak RSS {} of rank 0, with memory of other ranks; planned {} for this rank\n",
+                   format_bytes(s.end.peak_rss_bytes), format_bytes(planned));
+    return text + fmt::format("state_hash {:016x}\n", s.end.state_hash);
+  }
   fmt::format_to(out, "peak RSS {}: planned {}, the program {}{}, unexplained {} ({:.1f} %)\n",
                  format_bytes(s.end.peak_rss_bytes), format_bytes(planned),
                  format_bytes(s.rss_before_bytes), sample, format_bytes(rest),

@@ -42,6 +42,7 @@ struct Summary {
   double last_loss =
       std::numeric_limits<double>::quiet_NaN();  ///< loss of the last step that had labels
   uint64_t num_skipped = 0;
+  int signal = 0;               ///< that ended the run; 0: none did
   size_t rss_before_bytes = 0;  ///< RSS of the program before the run allocated its memory
   size_t sample_bytes = 0;      ///< memory of a sample (--sample-steps)
 };

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <span>
+#include <type_traits>
 #include <utility>
 
 #include "device/errors.h"
@@ -15,6 +17,7 @@
 #include "tools/machine.h"
 #include "tools/option_flags.h"
 #include "tools/outdated_rates.h"
+#include "tools/rank_processes.h"
 
 namespace ebb {
 namespace {
@@ -144,10 +147,24 @@ DeviceKind device_kind(const TrainOptions& options) {
   return options.device == DeviceChoice::Cuda ? DeviceKind::Cuda : DeviceKind::Host;
 }
 
+/// All ranks plan with the rates that rank 0 measured.
+void take_rates_of_first(Ranks& ranks, Machine& machine) {
+  static_assert(std::is_trivially_copyable_v<Machine>);
+  std::vector<Machine> all(ranks.size());
+  ranks.exchange(std::as_bytes(std::span(&machine, 1)), std::as_writable_bytes(std::span(all)));
+  machine = all[0];
+}
+
+/// What each rank gets of something that is divided among them.
+size_t share_of_rank(size_t whole, const TrainOptions& options) {
+  return whole / options.place.num_ranks;
+}
+
 }  // namespace
 
 void plan_run(const TrainOptions& options, TrainSetup& setup) {
-  setup.rates = measured_rates(options, setup.device);
+  on_first_rank(setup.ranks, [&] { setup.rates = measured_rates(options, setup.device); });
+  if (setup.ranks != nullptr) take_rates_of_first(*setup.ranks, setup.rates.machine);
   if (const auto notice = busy_notice(setup.rates.other_load, options)) {
     setup.notices.push_back(*notice);
   }
@@ -218,11 +235,13 @@ std::optional<AttentionKernels> attention_kernels(const TrainOptions& options, D
 
 DeviceOptions device_options(const TrainOptions& options) {
   const DeviceKind kind = device_kind(options);
-  const auto threads = static_cast<int>(options.threads);
+  const int threads = options.threads > 0 ? static_cast<int>(options.threads) : num_usable_cores();
+  const auto num_ranks = static_cast<int>(options.place.num_ranks);
   return {.profile = {.kind = kind,
-                      .num_threads = threads > 0 ? threads : num_usable_cores(),
+                      .num_threads = std::max(1, threads / num_ranks),
                       .attention = attention_kernels(options, kind),
-                      .pinned_bytes = options.pinned.value_or(SIZE_MAX)},
+                      .pinned_bytes =
+                          options.pinned ? share_of_rank(*options.pinned, options) : SIZE_MAX},
           .load_bytes_per_s = options.link.load_bytes_per_s,
           .store_bytes_per_s = options.link.store_bytes_per_s,
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
@@ -243,11 +262,13 @@ size_t total_memory(const TrainOptions& options, size_t available_bytes) {
 
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
   const size_t default_bytes = default_host_memory(device.profile.kind);
-  Budgets budgets = {.device_memory = options.device_memory,
-                     .host_memory = options.host_memory.value_or(default_bytes),
-                     .device = device.profile};
+  Budgets budgets = {
+      .device_memory = options.device_memory,
+      .host_memory = share_of_rank(options.host_memory.value_or(default_bytes), options),
+      .device = device.profile,
+      .place = options.place};
   if (device.profile.kind == DeviceKind::Host) {
-    budgets.total_memory = total_memory(options, default_bytes);
+    budgets.total_memory = share_of_rank(total_memory(options, default_bytes), options);
   } else if (!budgets.device_memory) {
     budgets.device_memory = create_device(device)->info().memory_bytes;  // what is free
   }
@@ -266,6 +287,7 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
           .chunk_bytes = options.chunk_size,
           .gradient_accumulation = static_cast<uint32_t>(shape.num_batches),
           .evaluation_batches = evaluation_batches,
+          .groups = options.groups,
           .schedule = options.schedule,
           .adam = {.beta1 = options.beta1,
                    .beta2 = options.beta2,

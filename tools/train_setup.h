@@ -37,6 +37,7 @@ struct TrainSetup {
   DeviceOptions device;
   MachineRates rates;  ///< the rates from which the plan was chosen
   Preparation prepared;
+  Ranks* ranks = nullptr;  ///< null: there is one rank
 
   uint64_t num_steps() const { return learning_rate.num_steps; }
   /// Whether a thing that is done every `interval` steps is due. The last step is always one.
@@ -48,8 +49,8 @@ struct TrainSetup {
 /// Sets everything except the rates, the plan and device.memory_bytes. `restores`: the weights
 /// come from a checkpoint, even if the source has weights.
 TrainSetup set_up(const TrainOptions& options, bool restores = false);
-/// Plans the run and sets the rates, `prepared` and device.memory_bytes. Throws PlanError if
-/// the run does not fit.
+/// Plans the run of this rank and sets the rates, `prepared` and device.memory_bytes. Throws
+/// PlanError if the run does not fit.
 void plan_run(const TrainOptions& options, TrainSetup& setup);
 
 /// Why `--device auto` chooses the host on this machine; empty if it chooses a GPU.

@@ -20,7 +20,8 @@ class Visits {
       visit(op.chunk).is_updated = true;
     if (op.kind != OpKind::Move) return MoveReason::None;
     if (op.to != Tier::Device) {
-      return op.chunk.space == Space::Gradients ? MoveReason::Update : MoveReason::Evicted;
+      const bool is_finished = op.chunk.space == Space::Gradients || op.slot != kNone;
+      return is_finished ? MoveReason::Update : MoveReason::Evicted;
     }
     Visit& chunk = visit(op.chunk);
     const MoveReason reason = !chunk.was_on_device ? MoveReason::FirstUse

@@ -113,6 +113,7 @@ class Trainer::Impl {
   MicroBatches micro_batches_;
   std::vector<double> losses_, losses_of_ranks_;  // of the micro-batches of a step
   std::vector<uint64_t> targets_, targets_of_ranks_;
+  bool is_flushed_ = true;  // no step since the last flush
   enum class Condition : uint8_t {
     Good,
     Stopped,  // a plan threw: no other plan can run, but the state in host memory is complete
@@ -226,6 +227,7 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   StepResult result;
   result.num_targets = check(micro_batches, prepared_.share.micro_batches);
   const Plan& plan = prepared_.plan;
+  is_flushed_ = false;
   if (runner_.num_chunks_on_device() < plan.count(&ChunkRecord::begins_on_device)) {
     result.step_s = run_plan(prepared_.warm_up_plan).total_s;
     result.loaded_bytes = prepared_.warm_up_plan.loaded_bytes;
@@ -320,7 +322,7 @@ double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
 void Trainer::Impl::flush() {
   EBB_CHECK(condition_ != Condition::Lost,
             "an earlier step or evaluation threw: the state is lost");
-  if (condition_ == Condition::Stopped) return;
+  if (condition_ == Condition::Stopped || is_flushed_) return;
   const bool is_resident =
       runner_.num_chunks_on_device() > prepared_.plan.count(&ChunkRecord::is_on_device);
   if (optimizer_.has_deferred() || is_resident) {
@@ -329,6 +331,7 @@ void Trainer::Impl::flush() {
     optimizer_.forget_deferred();
   }
   meet();
+  is_flushed_ = true;
 }
 
 /// The reader releases parameters in the order in which updates change them. Updates that wait for
@@ -419,6 +422,7 @@ void Trainer::write_parameter(ParameterId id, uint64_t first, std::span<const fl
 }
 
 const Layout& Trainer::layout() const { return impl_->layout(); }
+void Trainer::flush() { impl_->flush(); }
 StateReader Trainer::lock_state() { return impl_->lock_state(); }
 void Trainer::restore(const OptimizerCounters& counters, const ReadPlane& read) {
   impl_->restore(counters, read);

@@ -60,8 +60,10 @@ class Trainer {
   /// values from the seed, or zeros without options.random_weights. Throws OutOfMemory; ConfigError
   /// if the plan was made for a device with fewer threads or other kernels.
   ///
-  /// With several ranks, each has a trainer, and all functions but layout(), num_updates(),
-  /// num_skipped() and last_step_times() are collective: all ranks call them, in the same order.
+  /// With several ranks, each has a trainer, and these functions are collective, so all ranks call
+  /// them, in the same order: the constructor, step(), evaluate(), flush(), write_parameter(),
+  /// restore(). A function that reads the state is collective, too, unless flush() was called after
+  /// the last step; then the other ranks must wait until it has returned.
   /// `ranks` must outlive the trainer; its rank and size are those of Budgets::place.
   Trainer(const Model& model, Device& device, const Preparation& prepared, Ranks* ranks = nullptr);
   ~Trainer();
@@ -83,6 +85,9 @@ class Trainer {
   /// targets. If running the plan throws, the state can still be read: it is the state after the
   /// last step. But it is lost if there are device updates, or if the flush plan threw.
   double evaluate(std::span<const MicroBatch> micro_batches);
+
+  /// Runs the flush plan now, unless no step has run since the last time.
+  void flush();
 
   /// The times at which the operations of the plan ran in the last step, from the begin of the
   /// plan; a warm-up plan is not included. Valid until the next call of a function that runs a

@@ -51,7 +51,10 @@ std::string name_of_range(const Op& op, const Trace& trace) {
                                       : "store ") +
              chunk;
     case OpKind::Drop:
-      return "";
+    case OpKind::AddGroups:
+    case OpKind::Send:
+    case OpKind::Receive:
+      return "";  // one rank has none of the last three
   }
   return "";
 }

@@ -39,6 +39,7 @@ class EbbProcess {
   EbbProcess(const EbbProcess&) = delete;
   EbbProcess& operator=(const EbbProcess&) = delete;
 
+  pid_t id() const { return process_; }
   void signal(int number) const;
   /// Returns true if the process has opened the signalfd from which it reads its signals.
   bool watches_signals() const;

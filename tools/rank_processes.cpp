@@ -1,0 +1,185 @@
+#include "tools/rank_processes.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <span>
+#include <system_error>
+
+#include "comm/process_ranks.h"
+#include "device/errors.h"
+
+extern char** environ;  // NOLINT(readability-redundant-declaration)
+
+namespace ebb {
+namespace {
+
+constexpr const char* kThisProgram = "/proc/self/exe";
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> environment_with(
+    const std::vector<std::pair<std::string, std::string>>& variables) {
+  std::vector<std::string> environment;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    environment.emplace_back(*variable);
+  for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
+  return environment;
+}
+
+pid_t start_process(std::vector<std::string> command, std::vector<std::string> environment) {
+  command.insert(command.begin(), "ebb");
+  pid_t process = 0;
+  const int error = ::posix_spawn(&process, kThisProgram, nullptr, nullptr,
+                                  pointers_to(command).data(), pointers_to(environment).data());
+  if (error != 0) {
+    throw std::system_error(error, std::generic_category(), "starting a process for a rank");
+  }
+  return process;
+}
+
+/// "ended with exit code 3"
+std::string end_text(int status) {
+  return WIFSIGNALED(status) ? fmt::format("was ended by signal {}", WTERMSIG(status))
+                             : fmt::format("ended with exit code {}", WEXITSTATUS(status));
+}
+
+void discard_output() {
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere < 0) throw IoError("cannot open", "/dev/null", errno);
+  ::dup2(nowhere, STDOUT_FILENO);
+  ::dup2(nowhere, STDERR_FILENO);
+  ::close(nowhere);
+}
+
+/// A thread that receives no signals: the threads of the run take care of them.
+template <class Body>
+std::thread thread_without_signals(Body body) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+RankProcesses::RankProcesses(uint32_t num_ranks, const std::vector<std::string>& command,
+                             double timeout_s) {
+  const ProcessRanksOptions options{.timeout_s = timeout_s, .silence_s = timeout_s / 3};
+  ranks_ = join_ranks_of_environment(options);
+  if (ranks_ != nullptr) {
+    if (num_ranks != 0 && num_ranks != ranks_->size()) {
+      throw ConfigError(fmt::format("--ranks {}: the environment has {} ranks; leave --ranks out",
+                                    num_ranks, ranks_->size()));
+    }
+    if (!is_first()) discard_output();
+    return;
+  }
+  if (num_ranks <= 1) return;
+  start(num_ranks, command);
+  ranks_ = join_ranks(memory_, 0, options);
+}
+
+void RankProcesses::start(uint32_t num_ranks, const std::vector<std::string>& command) {
+  memory_ = create_rank_memory(num_ranks);
+  for (uint32_t rank = 1; rank < num_ranks; ++rank) {
+    processes_.push_back(start_process(command, environment_with(rank_variables(memory_, rank))));
+  }
+  watcher_ = thread_without_signals([this] { watch(); });
+}
+
+/// A process that ends before it is a rank is seen only here.
+void RankProcesses::watch() {
+  std::vector<pid_t> left = processes_;  // 0: it has ended
+  for (size_t num_left = left.size(); num_left > 0;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    for (size_t i = 0; i < left.size(); ++i) {
+      int status = 0;
+      if (left[i] == 0 || ::waitpid(left[i], &status, WNOHANG) != left[i]) continue;
+      left[i] = 0;
+      --num_left;
+      if (status == 0) continue;
+      fail_ranks(memory_, fmt::format("the process of rank {} {}", i + 1, end_text(status)));
+    }
+  }
+}
+
+RankProcesses::~RankProcesses() {
+  ranks_.reset();
+  if (watcher_.joinable()) watcher_.join();
+  if (memory_ >= 0) ::close(memory_);
+}
+
+RankPlace RankProcesses::place() const {
+  return ranks_ == nullptr ? RankPlace{} : RankPlace{ranks_->rank(), ranks_->size()};
+}
+
+void RankProcesses::fail(const char* error) noexcept {
+  if (ranks_ != nullptr) ranks_->fail(error);
+}
+
+uint8_t greatest_of_ranks(Ranks* ranks, uint8_t mine) {
+  if (ranks == nullptr) return mine;
+  std::vector<uint8_t> all(ranks->size());
+  ranks->exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return *std::ranges::max_element(all);
+}
+
+/// The other ranks ask once a second whether rank 0 still works, so no wait reaches its time limit.
+void on_first_rank(Ranks* ranks, const std::function<void()>& work) {
+  if (ranks == nullptr) return work();
+  if (ranks->rank() != 0) {
+    while (greatest_of_ranks(ranks, 0) > 0) {
+    }
+    return;
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_done = false;
+  std::exception_ptr lost;
+  std::thread answers = thread_without_signals([&] {
+    std::unique_lock lock(mutex);
+    try {
+      while (!changed.wait_for(lock, std::chrono::seconds(1), [&] { return is_done; })) {
+        greatest_of_ranks(ranks, 1);
+      }
+    } catch (...) {
+      lost = std::current_exception();
+    }
+  });
+  const auto end = [&] {
+    {
+      std::lock_guard lock(mutex);
+      is_done = true;
+    }
+    changed.notify_one();
+    answers.join();
+  };
+  try {
+    work();
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
+  if (lost) std::rethrow_exception(lost);
+  greatest_of_ranks(ranks, 0);
+}
+
+}  // namespace ebb

@@ -1,0 +1,57 @@
+// The ranks of a command: processes of this machine that train one model together.
+//
+// --ranks N starts N - 1 further processes with the same command line; this process is rank 0.
+// Under torchrun and srun all processes are started already, and the environment says their ranks.
+// Rank 0 writes all output; the standard output and standard error of the others are closed.
+//
+// Thread-safety: one thread. Errors: ConfigError for a wrong environment; those of comm/ranks.h.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "chunk/rank_place.h"
+#include "comm/ranks.h"
+
+namespace ebb {
+
+class RankProcesses {
+ public:
+  /// `num_ranks`: --ranks; 0: not given. `command`: "train" and its arguments.
+  /// REQUIRES: this process has started no thread.
+  RankProcesses(uint32_t num_ranks, const std::vector<std::string>& command, double timeout_s);
+  /// Rank 0 waits until the processes that it started have ended.
+  ~RankProcesses();
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+
+  /// Null: there is one rank.
+  Ranks* ranks() const { return ranks_.get(); }
+  RankPlace place() const;
+  bool is_first() const { return place().rank == 0; }
+  /// Says to the other ranks that this one ends because of an error.
+  void fail(const char* error) noexcept;
+
+ private:
+  void start(uint32_t num_ranks, const std::vector<std::string>& command);
+  void watch();
+
+  std::unique_ptr<Ranks> ranks_;
+  int memory_ = -1;               // of the ranks that this process started
+  std::vector<pid_t> processes_;  // of rank 1, 2, ...
+  std::thread watcher_;           // waits for their ends
+};
+
+/// Runs `work` on rank 0, or on the only rank, while the other ranks wait, however long it takes.
+void on_first_rank(Ranks* ranks, const std::function<void()>& work);
+
+/// The greatest number that a rank gives. Collective.
+uint8_t greatest_of_ranks(Ranks* ranks, uint8_t mine);
+
+}  // namespace ebb
