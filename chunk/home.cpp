@@ -69,19 +69,23 @@ struct Cuts {
   }
 };
 
-/// Planes first, then the parts of Sizes. Without `uncopied`, planes that loads and stores do not
-/// copy are left out.
+/// The planes that loads and stores copy, then the parts of Sizes; with `uncopied`, then the other
+/// planes.
 Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options,
              bool uncopied) {
   Cuts cuts;
-  for (const PlaneInfo& plane : planes) {
-    if (plane.is_copied || uncopied) cuts.add(plane_bytes(layout, plane, options));
-  }
+  const auto add_planes = [&](bool are_copied) {
+    for (const PlaneInfo& plane : planes) {
+      if (plane.is_copied == are_copied) cuts.add(plane_bytes(layout, plane, options));
+    }
+  };
+  add_planes(true);
   const Sizes sizes = sizes_of(layout, options);
   for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.sum_slots,
                              sizes.slot_numbers, sizes.partials}) {
     cuts.add(bytes);
   }
+  if (uncopied) add_planes(false);
   return cuts;
 }
 
@@ -158,8 +162,14 @@ Home::Home(std::byte* memory, const Layout& layout, std::span<const PlaneInfo> p
            const HomeOptions& options)
     : Home(layout, planes, options) {
   const Cuts cuts = cuts_of(layout, planes, options, true);
-  for (size_t i = 0; i < planes.size(); ++i) parts_.planes[i] = cuts.offsets[i];
-  set_parts(memory, std::span(cuts.offsets).subspan(planes.size()));
+  const auto num_copied = static_cast<size_t>(std::ranges::count_if(planes, &PlaneInfo::is_copied));
+  size_t next = 0, next_uncopied = cuts.offsets.size() - (planes.size() - num_copied);
+  for (size_t i = 0; i < planes.size(); ++i) {
+    parts_.planes[i] = cuts.offsets[planes[i].is_copied ? next++ : next_uncopied++];
+    if (!planes[i].is_copied) continue;
+    parts_.loaded_bytes = parts_.planes[i] + plane_bytes(layout, planes[i], options);
+  }
+  set_parts(memory, std::span(cuts.offsets).subspan(num_copied));
   connect(place_.rank, memory, parts_);
 }
 

@@ -46,17 +46,20 @@ struct HomeOptions {
 void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> planes,
               const HomeOptions& options);
 
-/// The bytes of a Home that loads and stores copy. They are one buffer.
+/// The bytes of a Home that loads and stores copy. They are one piece.
 size_t copied_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
                     const HomeOptions& options);
 
-/// Offsets of the parts of a home that other ranks access, in its memory.
+/// Offsets of the parts of a home that other ranks access, in its memory. Its first bytes are the
+/// planes that loads copy, `loaded_bytes` of them.
 struct HomeParts {
   std::array<uint64_t, kMostPlanes> planes = {};
+  uint64_t loaded_bytes = 0;
   uint64_t sum_slots = 0, slot_numbers = 0, partial_norms = 0;
 };
 
-/// All bytes of a home, for memory that the caller allocates.
+/// All bytes of a home, for memory that the caller allocates. The first copied_bytes() of them are
+/// those that loads and stores copy.
 size_t home_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
                   const HomeOptions& options);
 

@@ -127,6 +127,8 @@ std::byte* CudaDevice::take(MemoryKind kind, size_t bytes, std::string_view tag)
       return take_pageable(bytes, tag);
     case MemoryKind::Home:
       return context_.home->take(bytes, tag);
+    case MemoryKind::Shared:
+      break;
   }
   throw LogicError("unknown kind of memory");
 }
@@ -144,6 +146,11 @@ Buffer CudaDevice::allocate(MemoryKind kind, size_t bytes, std::string_view tag)
   }
 }
 
+Buffer CudaDevice::share(std::byte* memory, size_t bytes) {
+  context_.home->take_shared(memory, bytes);
+  return Buffer(this, MemoryKind::Shared, memory, bytes);
+}
+
 void CudaDevice::free(MemoryKind kind, std::byte* data, size_t bytes) noexcept {
   (void)context_.try_enter();  // otherwise this thread's first call would make a context on GPU 0
   switch (kind) {
@@ -157,6 +164,8 @@ void CudaDevice::free(MemoryKind kind, std::byte* data, size_t bytes) noexcept {
       return release_pageable(data, bytes);
     case MemoryKind::Home:
       return context_.home->release(data);
+    case MemoryKind::Shared:
+      return context_.home->release_shared(data);
   }
 }
 

@@ -31,6 +31,7 @@ class CudaDevice final : public Device {
   const DeviceInfo& info() const override { return info_; }
 
   Buffer allocate(MemoryKind kind, size_t bytes, std::string_view tag) override;
+  Buffer share(std::byte* memory, size_t bytes) override;
   std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) override;
   void reserve_workspace(size_t bytes) override;
 

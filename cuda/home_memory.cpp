@@ -151,21 +151,34 @@ void HomeMemory::pin(std::byte* data, Range& range) {
   }
 }
 
-std::byte* HomeMemory::take(size_t bytes, std::string_view tag) {
+/// Pins memory and enters it. If this throws, nothing is pinned.
+void HomeMemory::add(std::byte* data, Range range) {
   std::lock_guard lock(mutex_);
-  Range range{.bytes = whole_pages(bytes)};
-  std::byte* data = take_near(range.bytes, context_.node, tag);
   try {
     context_.enter();
     pin(data, range);
     ranges_.emplace(data, range);
   } catch (...) {
     unpin_from(data, range, 0);
-    release_pageable(data, range.bytes);
     throw;
   }
   staged_bytes_ += range.bytes - range.pinned_bytes;
+}
+
+std::byte* HomeMemory::take(size_t bytes, std::string_view tag) {
+  const Range range{.bytes = whole_pages(bytes)};
+  std::byte* const data = take_near(range.bytes, context_.node, tag);
+  try {
+    add(data, range);
+  } catch (...) {
+    release_pageable(data, range.bytes);
+    throw;
+  }
   return data;
+}
+
+void HomeMemory::take_shared(std::byte* data, size_t bytes) {
+  add(data, {.bytes = whole_pages(bytes)});
 }
 
 /// Does not hold the lock: the wait may be long, and other threads copy meanwhile.
@@ -180,7 +193,7 @@ void HomeMemory::wait_for_rings() noexcept {
   }
 }
 
-void HomeMemory::release(std::byte* data) noexcept {
+HomeMemory::Range HomeMemory::remove(std::byte* data) noexcept {
   wait_for_rings();
   std::lock_guard lock(mutex_);
   const auto found = ranges_.find(data);
@@ -188,8 +201,12 @@ void HomeMemory::release(std::byte* data) noexcept {
   ranges_.erase(found);
   staged_bytes_ -= range.bytes - range.pinned_bytes;
   unpin_from(data, range, 0);
-  release_pageable(data, range.bytes);
+  return range;
 }
+
+void HomeMemory::release(std::byte* data) noexcept { release_pageable(data, remove(data).bytes); }
+
+void HomeMemory::release_shared(std::byte* data) noexcept { remove(data); }
 
 size_t HomeMemory::alike(const std::byte* memory, size_t bytes, bool& pinned) const {
   pinned = true;

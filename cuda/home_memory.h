@@ -32,6 +32,9 @@ class HomeMemory {
   /// Frees memory of take(). Waits for the rings first: they may still run a copy of a stream that
   /// failed.
   void release(std::byte* data) noexcept;
+  /// The same for memory that the caller allocates and frees. It begins with a page.
+  void take_shared(std::byte* data, size_t bytes);
+  void release_shared(std::byte* data) noexcept;
 
   /// Counts a buffer that is pinned completely. Throws OutOfMemory if the total would exceed the
   /// limit.
@@ -71,6 +74,8 @@ class HomeMemory {
   size_t next_part(const Copy& rest, bool& pinned) const;
   size_t room() const;
   void wait_for_rings() noexcept;
+  void add(std::byte* data, Range range);
+  Range remove(std::byte* data) noexcept;
   void make_rings();
   bool try_rings(size_t slot_bytes);
   void pin(std::byte* data, Range& range);

@@ -5,7 +5,7 @@
 namespace ebb {
 
 std::string_view name_of(MemoryKind kind) {
-  static constexpr std::string_view kNames[] = {"device", "pinned", "host", "home"};
+  static constexpr std::string_view kNames[] = {"device", "pinned", "host", "home", "shared"};
   return kNames[static_cast<int>(kind)];
 }
 

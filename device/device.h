@@ -34,6 +34,7 @@ enum class MemoryKind : uint8_t {
   /// Host memory that only asynchronous copies access. As many bytes from its beginning as the
   /// limit allows are pinned; copies of the other bytes pass through a ring of pinned memory.
   Home,
+  Shared,  ///< as Home, in memory that the caller owns and that other processes may share
 };
 
 std::string_view name_of(MemoryKind kind);
@@ -135,6 +136,12 @@ class Device {
   virtual const DeviceInfo& info() const = 0;
 
   virtual Buffer allocate(MemoryKind kind, size_t bytes, std::string_view tag) = 0;
+  /// Makes memory of the caller, which begins with a page, MemoryKind::Shared. The destructor of
+  /// the buffer unpins it and does not free it. REQUIRES: the memory lives longer, and so do the
+  /// pages in which it ends.
+  virtual Buffer share(std::byte* memory, size_t bytes) {
+    return Buffer(this, MemoryKind::Shared, memory, bytes);
+  }
   /// `block_bytes` must be a multiple of the size in which the device maps memory: 4 KiB on the
   /// host device (LogicError), and the granularity of a GPU, often 2 MiB (ConfigError).
   virtual std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) = 0;

@@ -233,6 +233,13 @@ std::optional<AttentionKernels> attention_kernels(const TrainOptions& options, D
   return is_ours ? AttentionKernels::Ebb : AttentionKernels::Cudnn;
 }
 
+/// Each rank of a machine has a GPU of its own, as far as there are so many.
+int cuda_index(const TrainOptions& options, DeviceKind device) {
+  if (device != DeviceKind::Cuda || options.place.num_ranks == 1) return 0;
+  const size_t num_gpus = std::max<size_t>(1, probe_cuda().devices.size());
+  return static_cast<int>(options.place.rank % num_gpus);
+}
+
 DeviceOptions device_options(const TrainOptions& options) {
   const DeviceKind kind = device_kind(options);
   const int threads = options.threads > 0 ? static_cast<int>(options.threads) : num_usable_cores();
@@ -245,7 +252,8 @@ DeviceOptions device_options(const TrainOptions& options) {
           .load_bytes_per_s = options.link.load_bytes_per_s,
           .store_bytes_per_s = options.link.store_bytes_per_s,
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
-          .emulate_compute = options.emulate_compute};
+          .emulate_compute = options.emulate_compute,
+          .cuda_index = cuda_index(options, kind)};
 }
 
 size_t default_host_memory(DeviceKind device) {

@@ -104,6 +104,7 @@ Buffer HostDevice::allocate(MemoryKind kind, size_t bytes, std::string_view tag)
 }
 
 void HostDevice::free(MemoryKind kind, std::byte* data, size_t bytes) noexcept {
+  if (kind == MemoryKind::Shared) return;
   free_memory(data, bytes);
   if (kind == MemoryKind::Device) budget_.give_back(bytes);
 }

@@ -41,8 +41,10 @@ uint32_t num_losses(const Preparation& prepared) {
   return std::max(prepared.share.micro_batches.count, prepared.evaluation_batches.count);
 }
 
-/// The home of this rank. With several ranks it is in memory that all of them can address.
-Home make_home(Device& device, const Preparation& prepared, Ranks* ranks) {
+/// The home of this rank. With several ranks it is in memory that all of them can address; then
+/// `shared` gets what this rank's device copies of the homes of all ranks.
+Home make_home(Device& device, const Preparation& prepared, Ranks* ranks,
+               std::vector<Buffer>& shared) {
   const std::span<const PlaneInfo> planes = state_planes(prepared.options.dtype);
   const HomeOptions options = home_options(prepared.plan);
   if (ranks == nullptr) return Home(device, *prepared.layout, planes, options);
@@ -52,7 +54,11 @@ Home make_home(Device& device, const Preparation& prepared, Ranks* ranks) {
   std::vector<HomeParts> parts;
   exchange(*ranks, {home.parts()}, parts);
   for (uint32_t rank = 0; rank < ranks->size(); ++rank) {
-    if (rank != ranks->rank()) home.connect(rank, memory[rank], parts[rank]);
+    const bool is_mine = rank == ranks->rank();
+    if (!is_mine) home.connect(rank, memory[rank], parts[rank]);
+    const size_t bytes =
+        is_mine ? copied_bytes(*prepared.layout, planes, options) : parts[rank].loaded_bytes;
+    if (bytes > 0) shared.push_back(device.share(memory[rank], bytes));
   }
   return home;
 }
@@ -104,6 +110,7 @@ class Trainer::Impl {
   RunBuffers buffers_;
   DeviceSpaces spaces_;
   DeviceState device_state_;
+  std::vector<Buffer> shared_;  // with several ranks: parts of their homes
   Home home_;
   State state_;
   Optimizer optimizer_;
@@ -132,7 +139,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       device_state_(device, layout_, prepared.plan.chunks, spaces_.base(Space::Weights)),
-      home_(make_home(device, prepared, ranks)),
+      home_(make_home(device, prepared, ranks, shared_)),
       state_(layout_, home_, device_state_),
       optimizer_(device, layout_, spaces_, home_, state_, device_state_,
                  trained_parameters(layout_, prepared.trace), prepared.plan, prepared.options,

@@ -42,6 +42,20 @@ TEST_F(EmulatedRaces, ThereAreNone) {
             plain);
 }
 
+/// Two ranks, each with a device on the same GPU.
+TEST_F(EmulatedRaces, RanksHaveTheBitsOfOne) {
+  for (const bool clip : {true, false}) {
+    const Outcome one = train(with_tiny_model({.clip = clip, .accumulation = 2})).outcome;
+    EXPECT_EQ(train(with_tiny_model({.clip = clip,
+                                     .accumulation = 2,
+                                     .memory = Memory::Smallest,
+                                     .order = MicroBatchOrder::Vertical,
+                                     .num_ranks = 2}))
+                  .outcome,
+              one);
+  }
+}
+
 // ---- Planted: kernels that do not wait for two of the chunks they read --------------------------
 
 /// Exits with 0 if the step has the right bits.
