@@ -42,6 +42,7 @@ std::string format_spent(const SpentTime& spent) {
   for (int i = 0; i < kNumWaitCauses; ++i) {
     const auto cause = static_cast<WaitCause>(i);
     if (cause == WaitCause::Program) continue;
+    if (cause == WaitCause::Ranks && spent.waited_s(cause) == 0) continue;  // there may be one
     text += fmt::format(" {} {:.1f} %,", name_of(cause), percent(spent.waited_s(cause)));
   }
   return text + fmt::format(" rest {:.1f} %", percent(spent.rest_s));

@@ -35,7 +35,6 @@ struct Machine {
   double load_bytes_per_s = 0;                ///< host to device
   double store_bytes_per_s = 0;
   double update_bytes_per_s = 0;   ///< host memory, for the optimizer
-  double message_bytes_per_s = 0;  ///< between ranks
   bool shared_cores = false;       ///< kernels, copies and the optimizer use the same cores
   bool emulate_compute = false;    ///< with shared cores: kernels sleep and use no core
   double copy_bytes_per_s =
@@ -46,7 +45,8 @@ struct Machine {
 struct StreamInfo {
   StreamKind kind;
   const char* name;              ///< in traces and reports
-  double Machine::*bytes_per_s;  ///< the rate at which its operations copy, or read and write
+  /// The rate at which its operations copy, or read and write. Null: they have no bytes.
+  double Machine::*bytes_per_s = nullptr;
   /// To start and end an operation that reads or writes; a call has it once for each kernel. Null
   /// if it takes no time.
   double Machine::*start_s = nullptr;
@@ -57,8 +57,8 @@ inline constexpr StreamInfo kStreams[] = {
     {StreamKind::Load, "load", &Machine::load_bytes_per_s},
     {StreamKind::Store, "store", &Machine::store_bytes_per_s},
     {StreamKind::Update, "update", &Machine::update_bytes_per_s},
-    {StreamKind::Send, "send", &Machine::message_bytes_per_s},
-    {StreamKind::Receive, "receive", &Machine::message_bytes_per_s},
+    {StreamKind::Send, "send"},
+    {StreamKind::Receive, "receive"},
 };
 static_assert(std::size(kStreams) == kNumStreamKinds);
 static_assert([] {

@@ -1,11 +1,13 @@
 // Training on any number of ranks gives the same bits as on one.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <stdexcept>
 #include <thread>
 
 #include "comm/thread_ranks.h"
 #include "tests/trainer/identity.h"
+#include "tests/trainer/planted.h"
 
 namespace ebb::test {
 namespace {
@@ -159,6 +161,58 @@ TEST(Ranks, AFailureEndsAllRanks) {
   other.join();
   EXPECT_NE(error.find("rank 1"), std::string::npos) << error;
   EXPECT_NE(error.find("the data ended"), std::string::npos) << error;
+}
+
+// ---- Planted: the plan of rank 1 is damaged
+
+/// Trains on two ranks. `damage` changes the preparation of rank 1; the model of rank 0 is late.
+uint64_t hash_with(const TrainingCase& run, const std::function<void(Preparation&)>& damage,
+                   int pause_ms = 0) {
+  ThreadRanks ranks(2);
+  uint64_t hashes[2] = {};
+  const auto train_rank = [&](uint32_t rank) {
+    const Gpt2 gpt(run.model, kMicroBatchSize, run.length, run.dtype);
+    LateModel model(gpt);
+    Preparation prepared = prepare_case(model, run, rank);
+    if (rank == 1) damage(prepared);
+    model.pause_ms = rank == 0 ? pause_ms : 0;
+    hashes[rank] = train(model, prepared, run, {}, &ranks.rank(rank)).outcome.hash;
+  };
+  std::thread other([&] { train_rank(1); });
+  train_rank(0);
+  other.join();
+  EXPECT_EQ(hashes[0], hashes[1]);
+  return hashes[0];
+}
+
+/// The first operation of this kind loses all its waits.
+void drop_waits(Preparation& prepared, OpKind kind) {
+  prepared.plan.ops[nth_op(prepared.plan, 0, [&](const Op& op) { return op.kind == kind; })]
+      .num_waits = 0;
+}
+
+TEST(PlantedRanks, AMissingWaitForTheSumsOfAnotherRankChangesBits) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer reports it";
+#endif
+  const TrainingCase run{.accumulation = 2, .num_ranks = 2};
+  const uint64_t whole = hash_with(
+      run, [](Preparation&) {}, 50);
+  EXPECT_NE(hash_with(
+                run, [](Preparation& p) { drop_waits(p, OpKind::AddGroups); }, 50),
+            whole);
+}
+
+TEST(PlantedRanks, AChunkThatIsNotUpdatedChangesBits) {
+  const TrainingCase run{
+      .clip = false, .accumulation = 2, .update = UpdateOrder::Wait, .num_ranks = 2};
+  const uint64_t whole = hash_with(run, [](Preparation&) {});
+  // An update of the step before, which deferred none, does nothing.
+  const auto skip_update = [](Preparation& p) {
+    const auto is_update = [](const Op& op) { return op.kind == OpKind::Update; };
+    p.plan.ops[nth_op(p.plan, 0, is_update)].deferred = true;
+  };
+  EXPECT_NE(hash_with(run, skip_update), whole);
 }
 
 }  // namespace
