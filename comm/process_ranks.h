@@ -56,9 +56,10 @@ void fail_ranks(int memory, std::string_view message);
 std::vector<std::pair<std::string, std::string>> rank_variables(int memory, uint32_t rank);
 
 /// Makes this process the rank that the environment names: the variables of rank_variables(), or
+/// those of OpenMPI's mpirun (OMPI_COMM_WORLD_RANK, _SIZE and _LOCAL_SIZE, PMIX_NAMESPACE), or
 /// those of torchrun (RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or those of
 /// srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_JOB_ID, SLURM_STEP_ID).
-/// Null if there are none, or if torchrun or srun started one process. Removes the variables of
+/// Null if there are none, or if the launcher started one process. Removes the variables of
 /// rank_variables(), so that programs that this process starts do not take them for theirs. Throws
 /// ConfigError if a value is wrong or the run has several machines, and errors of meet_ranks().
 std::unique_ptr<Ranks> join_ranks_of_environment(const ProcessRanksOptions& options = {});

@@ -26,6 +26,12 @@ struct Launcher {
   const char* run[2];  // together they name the run
 };
 constexpr Launcher kLaunchers[] = {
+    {"mpirun",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     false,
+     {"PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE"}},
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", false, {"MASTER_ADDR", "MASTER_PORT"}},
     {"srun",
      "SLURM_PROCID",

@@ -1,7 +1,7 @@
 // The ranks of a command: processes of this machine that train one model together.
 //
 // --ranks N starts N - 1 further processes with the same command line; this process is rank 0.
-// Under torchrun and srun all processes are started already, and the environment says their ranks.
+// Under mpirun, torchrun and srun all processes are started already, and the environment says their ranks.
 // Rank 0 writes all output; the standard output and standard error of the others are closed.
 //
 // Thread-safety: one thread. Errors: ConfigError for a wrong environment; those of comm/ranks.h.

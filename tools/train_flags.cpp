@@ -330,7 +330,7 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
 }
 
 void add_rank_flags(FlagGroup group, TrainOptions& o) {
-  group.add("--ranks", "N [1, or as torchrun or srun says]",
+  group.add("--ranks", "N [1, or as mpirun, torchrun or srun says]",
             "processes on this machine that train one model together, each with some of the "
             "micro-batches; host memory and threads are divided among them; --device-memory is of "
             "each",

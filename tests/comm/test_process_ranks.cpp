@@ -216,7 +216,8 @@ TEST(ProcessRanks, JoiningIsChecked) {
 
 // The environment of a child. The variables of launchers are removed first.
 void set_environment(const std::vector<std::pair<std::string, std::string>>& variables) {
-  for (const char* name : {"EBB_RANK", "EBB_RANK_MEMORY", "RANK", "WORLD_SIZE", "SLURM_PROCID"}) {
+  for (const char* name : {"EBB_RANK", "EBB_RANK_MEMORY", "RANK", "WORLD_SIZE", "SLURM_PROCID",
+                           "OMPI_COMM_WORLD_RANK"}) {
     unsetenv(name);
   }
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
@@ -310,6 +311,19 @@ TEST(RankEnvironment, Torchrun) {
                                                                  {"LOCAL_WORLD_SIZE", "2"},
                                                                  {"MASTER_ADDR", "localhost"},
                                                                  {"MASTER_PORT", port}};
+       })) {
+    EXPECT_EQ(end, "");
+  }
+}
+
+TEST(RankEnvironment, Mpirun) {
+  const std::string job = std::to_string(getpid());
+  for (const std::string& end : ends_in_environment([&](const std::string& rank) {
+         return std::vector<std::pair<std::string, std::string>>{
+             {"OMPI_COMM_WORLD_RANK", rank},
+             {"OMPI_COMM_WORLD_SIZE", "2"},
+             {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+             {"PMIX_NAMESPACE", job}};
        })) {
     EXPECT_EQ(end, "");
   }
