@@ -56,6 +56,15 @@ endforeach()
 list(LENGTH all_right num_right)
 expect("${num_right} EQUAL 3")
 
+# One rank, then two: three times the same state (otherwise the exit code is 1).
+run("ranks" ${WORK_DIR}/build/ranks/ranks)
+message("${output}")
+string(REGEX MATCHALL "state_hash [0-9a-f]+" states "${output}")
+list(LENGTH states num_states)
+list(REMOVE_DUPLICATES states)
+list(LENGTH states num_different)
+expect("${num_states} EQUAL 3 AND ${num_different} EQUAL 1")
+
 # A run that was stopped between two saves and resumed ends with the same state.
 set(pretrain ${WORK_DIR}/build/pretrain/pretrain ${SOURCE_DIR}/scheduler)
 run("pretrain" ${pretrain} ${WORK_DIR}/whole 30)
