@@ -8,10 +8,15 @@
 // Everything that loads and stores copy is one buffer of MemoryKind::Home, which is pinned as far
 // as the limit allows.
 //
-// The constructor allocates all memory. Methods are thread-safe. During a plan, the plan orders the
-// accesses to the memory itself, except those of a reader of the state, for which updates wait
-// (scheduler/run/state_lock.h). Between plans the program thread reads and writes planes
-// (scheduler/run/state.h).
+// With several ranks, the planes of a chunk are in the home of its owner. The caller then gives the
+// memory of the home, which all ranks can address, has it pinned (Device::share()), and connects
+// the homes of all ranks. Where groups are added in host memory, the home also has slots for their
+// sums (scheduler/plan/sum_slots.h).
+//
+// The constructor allocates all memory, or uses that of the caller. Methods are thread-safe. During
+// a plan, the plan orders the accesses to the memory itself, except those of a reader of the state,
+// for which updates wait (scheduler/run/state_lock.h). Between plans the program thread reads and
+// writes planes (scheduler/run/state.h).
 #pragma once
 
 #include <array>
@@ -73,6 +78,7 @@ class Home {
        const HomeOptions& options);
 
   // With several ranks, this home also has the addresses of the homes of the other ranks.
+  /// REQUIRES: the home is in memory of the caller.
   const HomeParts& parts() const { return parts_; }
   /// Must be called for each other rank before anything of that rank is accessed. `memory`: the
   /// memory of its home, in this process.
@@ -82,8 +88,8 @@ class Home {
   bool is_mine(ChunkIndex chunk) const { return owner_of(chunk, place_.num_ranks) == place_.rank; }
   /// The i-th plane of a chunk, in the home of its owner. REQUIRES: the chunk is in host memory.
   std::byte* plane(size_t i, ChunkIndex chunk) const;
-  /// The address of an element of the weight plane. REQUIRES: all chunks are in host memory of one
-  /// rank.
+  /// The address of an element of the weight plane. REQUIRES: there is one rank, and all chunks are
+  /// in host memory.
   std::byte* weight(uint64_t element) const {
     return ranks_[0].planes[kWeightPlane] + infos_[kWeightPlane].bytes(element);
   }
@@ -95,12 +101,15 @@ class Home {
   std::byte* host_buffer(ChunkId id) const;
   /// A buffer for the finished gradient sums of one chunk. REQUIRES: slot < HomeOptions::sum_slots.
   std::byte* sum_slot(BufferIndex slot) const { return sum_slot(place_.rank, slot); }
-  /// Must be called when a sum chunk is stored in a slot: says to the other ranks which slot it is.
+  /// Must be called before a sum chunk is sent: writes for its owners in which slot it is. Sum
+  /// chunks are counted over all groups of the rank.
   void set_slot(uint32_t sum_chunk, BufferIndex slot) const;
-  /// The slot in which a sum chunk of a rank is. REQUIRES: that rank has called set_slot().
+  /// The slot in which a sum chunk of a rank is, counted over all groups of that rank. REQUIRES:
+  /// that rank has called set_slot(), and this happened before.
   const std::byte* slot_of(uint32_t rank, uint32_t sum_chunk) const;
   /// The sum of squares of each piece of the parameter space, also of chunks on the device. Empty
-  /// if nothing is updated. The owner of a chunk makes those of its pieces.
+  /// if nothing is updated. The owner of a chunk makes those of its pieces; those of other owners
+  /// are there when Message::Norms was received (scheduler/plan/plan.h).
   std::span<double> partial_norms() const { return partial_norms(place_.rank); }
   std::span<double> partial_norms(uint32_t rank) const {
     return {reinterpret_cast<double*>(ranks_[rank].partials), num_partials_};

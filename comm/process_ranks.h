@@ -12,9 +12,9 @@
 //
 //   std::unique_ptr<Ranks> ranks = join_ranks_of_environment();     // in each rank
 //
-// A clean end of a rank destroys its Ranks. A process that ends otherwise is found by the others
-// within a second, a stopped process after `silence_s` (comm/rank_watch.h). A process that ends
-// before it has joined is found only by the process that started it, which calls fail_ranks().
+// A rank that has done its work destroys its Ranks. A process that ends before that is found by the
+// others within a second, a stopped process after `silence_s` (comm/rank_watch.h). A process that
+// ends before it has joined is found only by the process that started it, which calls fail_ranks().
 //
 // Thread-safety: any thread may call these functions; Ranks says what its methods allow.
 #pragma once
@@ -44,7 +44,8 @@ struct ProcessRanksOptions {
 int create_rank_memory(uint32_t size);
 
 /// Makes this process the rank `rank`. Duplicates the file descriptor. Throws ConfigError if the
-/// file is not the memory of a run with this rank, or if a process is this rank already.
+/// file is not the memory of a run with this rank, or if a process is this rank already. Does not
+/// wait for the other ranks.
 std::unique_ptr<Ranks> join_ranks(int memory, uint32_t rank,
                                   const ProcessRanksOptions& options = {});
 
@@ -67,8 +68,8 @@ std::unique_ptr<Ranks> join_ranks_of_environment(const ProcessRanksOptions& opti
 /// Makes this process a rank of the run `run`, for processes that another program started. Rank 0
 /// gives the memory of the run to the others through a Unix socket, whose address contains the name
 /// and the user. (A TCP port would not do: torchrun itself uses MASTER_PORT.) Collective. Throws
-/// RankLost if a rank is missing after timeout_s, and ConfigError if another run has the name or
-/// the sizes differ.
+/// RankLost if a rank is missing after timeout_s, and ConfigError if another run has the name, if
+/// the name is too long, if the sizes differ or there is no such rank.
 std::unique_ptr<Ranks> meet_ranks(std::string_view run, uint32_t rank, uint32_t size,
                                   const ProcessRanksOptions& options = {});
 

@@ -10,8 +10,9 @@
 //
 // Waits must not form a cycle. Signals of a rank are numbered from 0.
 //
-// Thread-safety: one thread of a rank at a time calls exchange(). Any thread may call the others.
-// One signal is raised by one thread at a time.
+// Thread-safety: one thread of a rank at a time calls the collective functions (exchange(),
+// share(), create_signals()). All ranks call them in the same order; otherwise they throw
+// LogicError. Any thread may call the others. One signal is raised by one thread at a time.
 //
 // Errors: after the first fail() of any rank, and when a rank is gone or a wait lasts longer than
 // the time limit, each call that waits throws RankLost on every rank, now and later, with one
@@ -49,13 +50,15 @@ class Ranks {
   virtual void exchange(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
   /// Allocates `bytes` of zeroed memory that every rank of this machine can address; ranks may ask
-  /// for different sizes. Returns the address of the memory of each rank in this process.
-  /// Collective. The memory lives as long as this object.
+  /// for different sizes. Returns the address of the memory of each rank in this process; each
+  /// begins with a page. Collective. The memory lives as long as this object. Throws Error if the
+  /// system refuses it.
   virtual std::vector<std::byte*> share(size_t bytes) = 0;
 
-  /// Makes `count` signals of this rank, all 0. Collective, with the same count; called once.
+  /// Makes `count` signals of each rank, all 0. Collective, with the same count; called once.
   virtual void create_signals(uint32_t count) = 0;
-  /// Raises a signal of this rank to `value`. REQUIRES: `value` is not below its value.
+  /// Raises a signal of this rank to `value`. Does not wait. REQUIRES: `value` is not below the
+  /// present value of the signal.
   virtual void raise(uint32_t signal, uint32_t value) = 0;
   /// Blocks until the signal of the rank `of` is at least `value`.
   virtual void wait(uint32_t of, uint32_t signal, uint32_t value) = 0;

@@ -3,6 +3,8 @@
 //   ThreadRanks ranks(4);
 //   // thread i calls train(ranks.rank(i)) and, if it throws, ranks.rank(i).fail(what)
 //
+// A thread that ends without fail() is not noticed: the others wait for it until the time limit.
+//
 // Thread-safety: each rank as Ranks. REQUIRES: no rank is used when this object is destroyed.
 #pragma once
 
@@ -27,6 +29,7 @@ class ThreadRanks {
   ThreadRanks& operator=(const ThreadRanks&) = delete;
 
   uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
+  /// REQUIRES: rank < size().
   Ranks& rank(uint32_t rank);
 
  private:

@@ -20,7 +20,7 @@ struct IndexRange {
   uint32_t count = 0;
 };
 /// Part `part` of `num_parts` parts of `total` things. Parts are consecutive, and their counts
-/// differ by at most one.
+/// differ by at most one; so some are empty if there are more parts than things.
 inline IndexRange part_of(uint32_t total, uint32_t part, uint32_t num_parts) {
   const auto begin = [&](uint64_t i) { return static_cast<uint32_t>(i * total / num_parts); };
   return {begin(part), begin(part + 1) - begin(part)};
@@ -28,8 +28,8 @@ inline IndexRange part_of(uint32_t total, uint32_t part, uint32_t num_parts) {
 
 /// What one rank computes of a step.
 struct RankShare {
-  IndexRange micro_batches = {};
-  IndexRange groups = {};
+  IndexRange micro_batches = {};  ///< of those of all ranks
+  IndexRange groups = {};         ///< of those of all ranks
   /// [micro-batch, counted from the first of the rank] its group, counted from the first of the
   /// rank.
   std::vector<uint32_t> group_of = {};
@@ -37,8 +37,8 @@ struct RankShare {
 /// REQUIRES: num_ranks <= num_groups <= num_micro_batches.
 RankShare share_of(RankPlace place, uint32_t num_micro_batches, uint32_t num_groups);
 
-/// Do the sums of groups meet in host memory, where the processor adds them? Otherwise the device
-/// adds all micro-batches to one sum.
+/// Are the sums of groups stored in host memory, where the processor adds them? Otherwise there is
+/// one rank, and its device adds all micro-batches to one sum.
 inline bool adds_groups_on_host(uint32_t num_ranks, uint32_t num_micro_batches,
                                 uint32_t num_groups) {
   return num_ranks > 1 || (num_groups > 1 && num_groups < num_micro_batches);

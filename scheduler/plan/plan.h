@@ -78,7 +78,7 @@ enum class OpKind : uint8_t {
   /// the finished gradient, and make its partial norms. It takes the place of Round.
   AddGroups,
   Send,     ///< tell the other ranks that something is in host memory (Op::message)
-  Receive,  ///< wait until the other ranks have sent the same message
+  Receive,  ///< wait until this message is sent by the ranks that send it (Message)
   Move,     ///< copy a chunk from one tier to another; from None: allocate, copy nothing
   /// Forget the copy of a chunk on the device. The plan has it immediately before the move that
   /// takes the block, on the stream of that move; until then the chunk stays on the device. The
@@ -90,11 +90,14 @@ std::string_view name_of(OpKind kind);
 /// What a Send or a Receive is about.
 enum class Message : uint8_t {
   Weights,  ///< a parameter chunk is updated; the owner sends it
-  /// All gradient sums of a rank for a parameter chunk are in slots, and the rank does not load its
-  /// weights any more. The owner receives it of all ranks.
+  /// All gradient sums of a rank for a parameter chunk are in slots, and the rank does not need the
+  /// weights any more that the next update of the chunk will change. All other ranks send it to the
+  /// owner.
   Sums,
   Added,  ///< the sums of a parameter chunk are added, so their slots are free; the owner sends it
-  Norms,  ///< the partial norms of all chunks of a rank
+  /// A rank has made the partial norms of its chunks. All ranks send it, and each receives those of
+  /// all others.
+  Norms,
 };
 std::string_view name_of(Message message);
 
@@ -107,8 +110,9 @@ struct Op {
   /// executor and simulator take sizes and addresses from the type of the weights. Chunks of other
   /// spaces have one plane.
   uint8_t plane = kWeightPlane;
-  ChunkId chunk = {};      ///< Move, Drop: any chunk; others: the parameter chunk (Space::Weights)
-  CallIndex call = kNone;  ///< Call
+  /// Move, Drop: any chunk; others: the parameter chunk (Space::Weights). No meaning for norms.
+  ChunkId chunk = {};
+  CallIndex call = kNone;    ///< Call
   BlockIndex block = kNone;  ///< Move to the device, and Drop
   /// Move of a gradient to the host; AddGroups, Speculate, Update on the host.
   BufferIndex gradient_buffer = kNone;

@@ -1,8 +1,9 @@
 // Host memory for gradient sums on their way to the rank that adds them.
 //
 // A chunk of gradient sums is stored in a slot of its rank's host memory. Its content stays there
-// until the owners of all parameter chunks to which it belongs have added it. Part of make_plan();
-// one thread.
+// until the owners of all parameter chunks to which it belongs have added it. SumSlots assigns the
+// slots while a plan is made, so the calls come in the order of the plan. Part of make_plan(); one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@ std::vector<uint32_t> sum_chunks_of(const Layout& layout, const std::vector<bool
 
 class SumSlots {
  public:
+  /// For all groups of layout.num_groups(), those of one rank. `layout` must outlive this object.
   SumSlots(const Layout& layout, const std::vector<bool>& trained);
 
   struct Slot {
@@ -32,10 +34,12 @@ class SumSlots {
     /// The parameter chunk whose sums must be added before the slot is free; kNone: it is free.
     ChunkIndex free_after = kNone;
   };
-  /// The slot for a chunk of gradient sums that is stored now. Each chunk gets one slot.
+  /// The slot for a chunk of gradient sums that is stored now, counted over all groups. REQUIRES:
+  /// called once for each such chunk.
   Slot take(uint32_t sum_chunk);
-  /// All sums of a parameter chunk are stored, and its owner adds them next.
+  /// The owner of a parameter chunk adds its sums now. REQUIRES: take() was called for all of them.
   void add(ChunkIndex chunk);
+  /// The number of slots that were needed so far.
   uint32_t num_slots() const { return num_slots_; }
 
  private:

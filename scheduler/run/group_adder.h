@@ -1,7 +1,8 @@
 // Adds the gradient sums of all groups for a parameter chunk in host memory, in the order of the
-// groups, and rounds them to the finished gradient.
+// groups, then those of the uses of a tied weight in the order of the calls, and rounds them to the
+// finished gradient (cpu_adam/ordered_sum.h). The sums of other ranks are read in their memory.
 //
-// Thread-safety: one thread calls add().
+// Thread-safety: one thread calls add(). It allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ class GroupAdder {
              uint32_t num_micro_batches, uint32_t num_groups);
 
   /// Writes the finished gradient of the chunk: zeros where no parameter is trained. Writes the sum
-  /// of squares of each of its pieces to `partials`. REQUIRES: the sums of all ranks are in slots.
+  /// of squares of each of its pieces to `partials`. REQUIRES: the sums of all ranks for the chunk
+  /// are in slots, and the home is connected to those of all ranks.
   void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
 
  private:

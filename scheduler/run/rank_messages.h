@@ -1,8 +1,9 @@
 // What a rank says to the other ranks during a plan, and what it waits for: the messages of
 // plan.h, as signals (comm/ranks.h).
 //
-// The value of a signal is the number of a step, counted from 1 by this object. Weights have the
-// number of the step whose update they contain.
+// The value of a signal is the number of a step, counted from 1 by this object. The signal of
+// weights has the number of the step whose update they contain. So in step 1, which has no step
+// before it, a wait for deferred updates ends at once.
 //
 // Thread-safety: send() runs on the thread of the send stream, receive() on that of the receive
 // stream. The program thread calls the others while no plan runs.
@@ -20,18 +21,21 @@ namespace ebb {
 
 class RankMessages {
  public:
-  /// Creates the signals of this rank. Collective. The arguments must outlive this object.
+  /// Creates the signals of the ranks. Collective; one object for each Ranks. The arguments must
+  /// outlive this object.
   RankMessages(Ranks& ranks, const Layout& layout, const Home& home);
 
-  /// The next plan is that of a step, or the flush plan after it.
+  /// To be called before the plan of a step, and before the flush plan after that step.
   void begin_step() { ++step_, flushes_ = false; }
   void begin_flush() { flushes_ = true; }
   void send(const Op& op);
-  /// Blocks until the message is there. Throws RankLost.
+  /// Blocks until the message is there. With norms, also copies the partial norms of the other
+  /// ranks into the home of this rank. Throws RankLost.
   void receive(const Op& op);
 
  private:
-  /// The number of a signal. There is one for each message and parameter chunk.
+  /// The number of a signal. There is one for each message about each parameter chunk, and one for
+  /// the norms.
   uint32_t signal_of(Message message, ChunkIndex chunk) const;
   void wait_for_all(uint32_t signal);
   void receive_norms();
@@ -39,7 +43,7 @@ class RankMessages {
   Ranks& ranks_;
   const Layout& layout_;
   const Home& home_;
-  uint32_t step_ = 0;
+  uint32_t step_ = 0;  // the number of the current step
   bool flushes_ = false;
 };
 

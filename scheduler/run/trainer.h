@@ -64,17 +64,20 @@ class Trainer {
   /// them, in the same order: the constructor, step(), evaluate(), flush(), write_parameter(),
   /// restore(). A function that reads the state is collective, too, unless flush() was called after
   /// the last step; then the other ranks must wait until it has returned.
-  /// `ranks` must outlive the trainer; its rank and size are those of Budgets::place.
+  /// `ranks` must outlive the trainer, and is used by no other trainer. REQUIRES: its rank and size
+  /// are those of Budgets::place. If a plan throws, the trainer calls ranks->fail(); for other
+  /// errors the caller does.
   Trainer(const Model& model, Device& device, const Preparation& prepared, Ranks* ranks = nullptr);
   ~Trainer();
 
   /// Runs one step. REQUIRES: as many micro-batches as options.gradient_accumulation; with several
-  /// ranks, those of Preparation::share. Throws
-  /// NumericError if there are no targets, if a gradient is NaN or infinite and the step cannot be
-  /// skipped, or if options.max_skipped_steps steps were skipped in a row. If running the plan
-  /// throws, no further step or evaluation can run, but the state can be read: it is the state
-  /// before the step. In these cases the state is lost, and reading it throws a LogicError:
-  /// - updates do not wait for the norm, or there are device updates;
+  /// ranks, the part of them that Preparation::share names. The results are the same on all ranks,
+  /// but for times, bytes and chunks. Throws NumericError if there are no targets, if a gradient is
+  /// NaN or infinite and the step cannot be skipped, or if options.max_skipped_steps steps were
+  /// skipped in a row; RankLost if another rank failed. If running the plan throws, no further step
+  /// or evaluation can run, but the state can be read: it is the state before the step. In these
+  /// cases the state is lost, and reading it throws a LogicError:
+  /// - updates do not wait for the norm, there are device updates, or there are several ranks;
   /// - an update of this step, other than a speculative one, has begun;
   /// - some deferred updates of the step before were not made;
   /// - the warm-up plan or the flush plan threw.
@@ -117,7 +120,9 @@ class Trainer {
   /// Locks the state as it is now, so that another thread can read it during the next steps. Until
   /// the reader is destroyed, steps and functions that write or flush the state may wait for it. So
   /// the thread that must destroy the reader must not call them. layout() names the parameters,
-  /// state_planes() the planes. Throws LogicError if the state is locked.
+  /// state_planes() the planes. Throws LogicError if the state is locked. With several ranks, a
+  /// reader holds back only the updates of its own rank, and reads the chunks of all: no rank may
+  /// begin a step before the readers of all ranks are destroyed.
   StateReader lock_state();
   const Layout& layout() const;
   /// Replaces the state, for example by that of a checkpoint. `read` must fill `into` with the next

@@ -74,6 +74,9 @@ struct Preparation {
 /// The planner predicts times with the rates of `machine`. Without rates it chooses the candidate
 /// that moves the fewest bytes, and of equal ones the one with the fewest flops. The result does
 /// not refer to the model or the machine.
+///
+/// Each rank prepares its own part, the one of Budgets::place. REQUIRES: all other arguments are
+/// the same on all ranks. Then all ranks choose the same schedule, and their plans fit together.
 Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                     const Machine& machine = {});
 
