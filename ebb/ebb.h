@@ -16,6 +16,8 @@
 #include "autograd/model.h"
 #include "autograd/primitives.h"
 #include "chunk/ledger.h"
+#include "comm/process_ranks.h"
+#include "comm/thread_ranks.h"
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
 #include "device/errors.h"

@@ -155,6 +155,19 @@ void take_rates_of_first(Ranks& ranks, Machine& machine) {
   machine = all[0];
 }
 
+/// All ranks plan with the same budgets, of each the smallest.
+void take_smallest_budgets(Ranks& ranks, Budgets& budgets) {
+  std::optional<size_t>* const own[] = {&budgets.device_memory, &budgets.host_memory,
+                                        &budgets.total_memory};
+  std::vector<uint64_t> mine, all(std::size(own) * ranks.size());
+  for (const std::optional<size_t>* budget : own) mine.push_back(budget->value_or(UINT64_MAX));
+  ranks.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::optional<size_t>& budget = *own[i % std::size(own)];
+    if (budget) budget = std::min<size_t>(*budget, all[i]);
+  }
+}
+
 /// What each rank gets of something that is divided among them.
 size_t share_of_rank(size_t whole, const TrainOptions& options) {
   return whole / options.place.num_ranks;
@@ -172,8 +185,9 @@ void plan_run(const TrainOptions& options, TrainSetup& setup) {
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
   const TrainerOptions wanted = trainer_options(options, setup.shape, evaluation_batches,
                                                 !setup.source.has_weights && !setup.restores);
-  setup.prepared =
-      prepare(*setup.model, wanted, budgets_of(options, setup.device), setup.rates.machine);
+  Budgets budgets = budgets_of(options, setup.device);
+  if (setup.ranks != nullptr) take_smallest_budgets(*setup.ranks, budgets);
+  setup.prepared = prepare(*setup.model, wanted, budgets, setup.rates.machine);
   setup.device.memory_bytes =
       options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
 }

@@ -425,6 +425,10 @@ Preparation prepare_rank(const Model& model, const TrainerOptions& options, cons
   Preparation p = prepare_context(model, options, chosen.schedule, budgets,
                                   observe_layers(model, options, budgets));
   complete(p, plan_step(p, chosen.schedule));
+  const size_t host_bytes = p.ledger.total(Tier::Host);
+  if (budgets.host_memory && host_bytes > *budgets.host_memory) {
+    throw HomeTooSmall(too_large_for_host(p.ledger, *budgets.host_memory), host_bytes);
+  }
   p.candidates = std::move(chosen.candidates);
   p.chosen = chosen.chosen;
   p.smallest_device_bytes = chosen.smallest_device_bytes;

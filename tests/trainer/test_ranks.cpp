@@ -12,6 +12,22 @@
 namespace ebb::test {
 namespace {
 
+/// Few runs, with the schedules in which ranks meet most often, for ThreadSanitizer.
+TEST(RankRaces, ThereAreNone) {
+  IdentityCheck check;
+  for (const bool clip : {true, false}) {
+    check.run({.clip = clip,
+               .accumulation = 3,
+               .memory = Memory::Smallest,
+               .num_threads = 2,
+               .order = MicroBatchOrder::Vertical,
+               .between = clip ? Between::Nothing : Between::Weights,
+               .evaluation_batches = 1,
+               .num_steps = 2,
+               .num_ranks = 3});
+  }
+}
+
 /// Eight micro-batches, so that each of eight ranks has one.
 TEST(Ranks, AnyNumberGivesTheBitsOfOne) {
   IdentityCheck check;
