@@ -65,12 +65,13 @@ Settings& settings() {
   return one;
 }
 
-void add_range(const void* memory, size_t bytes, Kind kind) {
+bool add_range(const void* memory, size_t bytes, Kind kind) {
   State& s = state();
   TsanHiddenLock lock(s.mutex);
-  s.ranges.emplace(address_of(memory), Range{bytes, kind});
+  if (!s.ranges.emplace(address_of(memory), Range{bytes, kind}).second) return false;
   if (kind == Kind::Device) s.device_bytes += bytes;
   if (kind == Kind::Pinned) s.pinned_bytes += bytes;
+  return true;
 }
 
 size_t remove_range(const void* memory, Kind kind) {

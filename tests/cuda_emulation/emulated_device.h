@@ -55,8 +55,8 @@ Settings& settings();
 
 enum class Kind : uint8_t { Device, Block, Pinned };
 
-/// Adds a range of memory that the device knows.
-void add_range(const void* memory, size_t bytes, Kind kind);
+/// Adds a range of memory that the device knows. Returns false if one begins there already.
+bool add_range(const void* memory, size_t bytes, Kind kind);
 /// Removes a range and returns its size. Throws LogicError if no range of this kind begins at
 /// `memory`.
 size_t remove_range(const void* memory, Kind kind);

@@ -100,7 +100,8 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned int flags) {
   if (bytes > settings().pinnable_at_once || bytes > settings().pinnable_bytes - pinned_bytes()) {
     return finish(cudaErrorMemoryAllocation);
   }
-  add_range(memory, bytes, Kind::Pinned);
+  // Another thread may have registered it just now.
+  if (!add_range(memory, bytes, Kind::Pinned)) return finish(cudaErrorHostMemoryAlreadyRegistered);
   return finish();
 }
 
