@@ -39,7 +39,7 @@ void MicroBatches::begin(const MicroBatchesOptions& run, uint32_t first, Togethe
     TapeOptions options = run.tape;
     options.micro_batch = run.first + m.index;
     const Tensor loss{run.losses.data + m.index * sizeof(double), DType::F64, {1}};
-    m.tape->begin_micro_batch(options, loss, Write::Store, run.loss_gradient_scale);
+    m.tape->begin_micro_batch(options, loss, run.loss_gradient_scale);
   }
 }
 

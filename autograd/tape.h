@@ -132,10 +132,9 @@ class Tape {
   Dropout dropout_at(uint32_t site, int64_t num_samples) const;
 
   // For the code that runs a micro-batch (autograd/micro_batches.h).
-  /// Begins the first part of a forward. `loss_total` (1) fp64 is on the device; `loss_write` says
-  /// whether the first losses are stored there or added. REQUIRES: the micro-batch before it ended.
-  void begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
-                         float loss_gradient_scale);
+  /// Begins the first part of a forward. `loss_total` (1) fp64 is on the device, and receives the
+  /// sum of the losses. REQUIRES: the micro-batch before it ended.
+  void begin_micro_batch(const TapeOptions& options, Tensor loss_total, float loss_gradient_scale);
   /// Ends a part of the forward (begin(), a layer, or end() of a model) and begins the next one.
   /// The backward runs part by part, from the last part to the first.
   void begin_part() { parts_.push_back(records_.size()); }

@@ -42,9 +42,9 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   const bool all = options.gradient_buffers == layout.num_chunks() - elsewhere;
   sizes.gradients = all ? elements_at_home(layout, options) * size_of(layout.gradient_type())
                         : options.gradient_buffers * sizes.gradient_buffer;
-  for (const uint32_t chunk : options.sums) {  // buffer i begins at i whole chunks
-    const bool is_last = chunk == options.sums.back();
-    sizes.sums += is_last ? layout.used_bytes({Space::GradientSums, chunk}) : layout.chunk_bytes();
+  if (!options.sums.empty()) {  // buffer i begins at i whole chunks
+    sizes.sums = (options.sums.size() - 1) * layout.chunk_bytes() +
+                 layout.used_bytes({Space::GradientSums, options.sums.back()});
   }
   sizes.activations = options.activations.size() * layout.chunk_bytes();
   sizes.sum_slots = options.sum_slots * layout.chunk_bytes();
@@ -181,15 +181,19 @@ void Home::set_parts(std::byte* memory, std::span<const size_t> offsets) {
   parts_.sum_slots = offsets[3];
   parts_.slot_numbers = offsets[4];
   parts_.partial_norms = offsets[5];
-  OfRank& rank = own();
-  rank.sum_slots = memory + offsets[3];
-  rank.slot_numbers = memory + offsets[4];
-  rank.partials = memory + offsets[5];
+  connect_parts(place_.rank, memory, parts_);
 }
 
 void Home::connect(uint32_t rank, std::byte* memory, const HomeParts& parts) {
+  for (size_t i = 0; i < infos_.size(); ++i) {
+    ranks_[rank].planes[i] = memory + parts.planes[i];
+  }
+  connect_parts(rank, memory, parts);
+}
+
+/// All but the planes.
+void Home::connect_parts(uint32_t rank, std::byte* memory, const HomeParts& parts) {
   OfRank& of = ranks_[rank];
-  for (size_t i = 0; i < infos_.size(); ++i) of.planes[i] = memory + parts.planes[i];
   of.sum_slots = memory + parts.sum_slots;
   of.slot_numbers = memory + parts.slot_numbers;
   of.partials = memory + parts.partial_norms;

@@ -129,6 +129,7 @@ class Home {
   }
   OfRank& own() { return ranks_[place_.rank]; }
   void set_parts(std::byte* memory, std::span<const size_t> offsets);
+  void connect_parts(uint32_t rank, std::byte* memory, const HomeParts& parts);
 
   size_t chunk_bytes_;
   uint64_t chunk_elements_;

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "comm/process_ranks.h"
-#include "comm/unique_fd.h"
 #include "device/errors.h"
 #include "system/clock.h"
+#include "system/unique_fd.h"
 
 namespace ebb {
 namespace {

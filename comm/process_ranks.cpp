@@ -11,9 +11,9 @@
 
 #include "comm/local_ranks.h"
 #include "comm/rank_watch.h"
-#include "comm/unique_fd.h"
 #include "device/errors.h"
 #include "system/pages.h"
+#include "system/unique_fd.h"
 
 namespace ebb {
 namespace {

@@ -1,13 +1,13 @@
 #include "comm/rank_watch.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <utility>
 
 #include "device/errors.h"
+#include "system/quiet_thread.h"
 
 namespace ebb {
 namespace {
@@ -35,17 +35,7 @@ RankWatch::RankWatch(ControlBlock& block, uint32_t rank, double silence_s,
   if (!own.pid.compare_exchange_strong(pid, getpid())) {
     throw ConfigError(fmt::format("process {} is rank {} already", pid, rank_));
   }
-  // The handlers of signals run on other threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_quiet_thread([this] { run(); });
   while (own.is(RankState::Absent)) own.state.sleep(0, 1);
 }
 

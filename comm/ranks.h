@@ -25,6 +25,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "device/errors.h"
@@ -67,5 +68,19 @@ class Ranks {
   /// this message (its first 900 bytes). Only the first failure of all ranks counts.
   virtual void fail(std::string_view message) noexcept = 0;
 };
+
+/// Ranks::exchange() of values: fills `all` with `mine` of rank 0, then that of rank 1, and so on.
+template <class T>
+void exchange(Ranks& ranks, std::span<const T> mine, std::span<T> all) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  ranks.exchange(std::as_bytes(mine), std::as_writable_bytes(all));
+}
+/// The same for one value of each rank.
+template <class T>
+std::vector<T> all_of_ranks(Ranks& ranks, const T& mine) {
+  std::vector<T> all(ranks.size());
+  exchange(ranks, std::span<const T>(&mine, 1), std::span<T>(all));
+  return all;
+}
 
 }  // namespace ebb

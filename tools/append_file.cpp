@@ -11,25 +11,10 @@
 
 #include "device/errors.h"
 #include "io/new_file.h"
+#include "system/unique_fd.h"
 #include "tools/set_aside.h"
 
 namespace ebb {
-namespace {
-
-/// Closes a file at the end of a scope.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { ::close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
- private:
-  const int number_;
-};
-
-}  // namespace
-
 AppendFile::AppendFile(std::string path, std::string what)
     : path_(std::move(path)), what_(std::move(what)) {
   open();
@@ -102,7 +87,7 @@ std::optional<std::string> AppendFile::set_aside() {
   const auto aside = ebb::set_aside(path_);
   if (!aside) return std::nullopt;
   // A run that opened the old file must not get its lock before this run has that of the new one.
-  const Descriptor old(std::exchange(descriptor_, -1));
+  const UniqueFd old(std::exchange(descriptor_, -1));
   open();
   return aside;
 }

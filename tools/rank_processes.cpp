@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,11 +11,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <span>
 #include <system_error>
+#include <thread>
 
 #include "comm/process_ranks.h"
 #include "device/errors.h"
+#include "system/quiet_thread.h"
+#include "system/unique_fd.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration)
 
@@ -59,25 +60,57 @@ std::string end_text(int status) {
 }
 
 void discard_output() {
-  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (nowhere < 0) throw IoError("cannot open", "/dev/null", errno);
-  ::dup2(nowhere, STDOUT_FILENO);
-  ::dup2(nowhere, STDERR_FILENO);
-  ::close(nowhere);
-}
-
-/// A thread that receives no signals: the threads of the run take care of them.
-template <class Body>
-std::thread thread_without_signals(Body body) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+  const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (nowhere.get() < 0) throw IoError("cannot open", "/dev/null", errno);
+  ::dup2(nowhere.get(), STDOUT_FILENO);
+  ::dup2(nowhere.get(), STDERR_FILENO);
 }
 
 }  // namespace
+
+class RankProcesses::Started {
+ public:
+  Started(uint32_t num_ranks, const std::vector<std::string>& command)
+      : memory_(create_rank_memory(num_ranks)) {
+    try {
+      for (uint32_t rank = 1; rank < num_ranks; ++rank) {
+        processes_.push_back(
+            start_process(command, environment_with(rank_variables(memory(), rank))));
+      }
+      watcher_ = start_quiet_thread([this] { watch(); });
+    } catch (const std::exception& error) {
+      fail_ranks(memory(), error.what());
+      throw;
+    }
+  }
+  /// Waits for the processes.
+  ~Started() { watcher_.join(); }
+  Started(const Started&) = delete;
+  Started& operator=(const Started&) = delete;
+
+  int memory() const { return memory_.get(); }
+
+ private:
+  /// A process that ends before it is a rank is seen only here.
+  void watch() {
+    std::vector<pid_t> left = processes_;  // 0: it has ended
+    for (size_t num_left = left.size(); num_left > 0;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      for (size_t i = 0; i < left.size(); ++i) {
+        int status = 0;
+        if (left[i] == 0 || ::waitpid(left[i], &status, WNOHANG) != left[i]) continue;
+        left[i] = 0;
+        --num_left;
+        if (status == 0) continue;
+        fail_ranks(memory(), fmt::format("the process of rank {} {}", i + 1, end_text(status)));
+      }
+    }
+  }
+
+  const UniqueFd memory_;
+  std::vector<pid_t> processes_;  // of rank 1, 2, ...
+  std::thread watcher_;
+};
 
 RankProcesses::RankProcesses(uint32_t num_ranks, const std::vector<std::string>& command,
                              double timeout_s) {
@@ -92,39 +125,16 @@ RankProcesses::RankProcesses(uint32_t num_ranks, const std::vector<std::string>&
     return;
   }
   if (num_ranks <= 1) return;
-  start(num_ranks, command);
-  ranks_ = join_ranks(memory_, 0, options);
-}
-
-void RankProcesses::start(uint32_t num_ranks, const std::vector<std::string>& command) {
-  memory_ = create_rank_memory(num_ranks);
-  for (uint32_t rank = 1; rank < num_ranks; ++rank) {
-    processes_.push_back(start_process(command, environment_with(rank_variables(memory_, rank))));
-  }
-  watcher_ = thread_without_signals([this] { watch(); });
-}
-
-/// A process that ends before it is a rank is seen only here.
-void RankProcesses::watch() {
-  std::vector<pid_t> left = processes_;  // 0: it has ended
-  for (size_t num_left = left.size(); num_left > 0;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    for (size_t i = 0; i < left.size(); ++i) {
-      int status = 0;
-      if (left[i] == 0 || ::waitpid(left[i], &status, WNOHANG) != left[i]) continue;
-      left[i] = 0;
-      --num_left;
-      if (status == 0) continue;
-      fail_ranks(memory_, fmt::format("the process of rank {} {}", i + 1, end_text(status)));
-    }
+  started_ = std::make_unique<Started>(num_ranks, command);
+  try {
+    ranks_ = join_ranks(started_->memory(), 0, options);
+  } catch (const std::exception& error) {
+    fail_ranks(started_->memory(), error.what());  // the processes wait for rank 0
+    throw;
   }
 }
 
-RankProcesses::~RankProcesses() {
-  ranks_.reset();
-  if (watcher_.joinable()) watcher_.join();
-  if (memory_ >= 0) ::close(memory_);
-}
+RankProcesses::~RankProcesses() = default;
 
 RankPlace RankProcesses::place() const {
   return ranks_ == nullptr ? RankPlace{} : RankPlace{ranks_->rank(), ranks_->size()};
@@ -136,9 +146,7 @@ void RankProcesses::fail(const char* error) noexcept {
 
 uint8_t greatest_of_ranks(Ranks* ranks, uint8_t mine) {
   if (ranks == nullptr) return mine;
-  std::vector<uint8_t> all(ranks->size());
-  ranks->exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return *std::ranges::max_element(all);
+  return std::ranges::max(all_of_ranks(*ranks, mine));
 }
 
 /// The other ranks ask once a second whether rank 0 still works, so no wait reaches its time limit.
@@ -153,7 +161,7 @@ void on_first_rank(Ranks* ranks, const std::function<void()>& work) {
   std::condition_variable changed;
   bool is_done = false;
   std::exception_ptr lost;
-  std::thread answers = thread_without_signals([&] {
+  std::thread answers = start_quiet_thread([&] {
     std::unique_lock lock(mutex);
     try {
       while (!changed.wait_for(lock, std::chrono::seconds(1), [&] { return is_done; })) {

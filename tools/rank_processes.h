@@ -1,19 +1,16 @@
 // The ranks of a command: processes of this machine that train one model together.
 //
 // --ranks N starts N - 1 further processes with the same command line; this process is rank 0.
-// Under mpirun, torchrun and srun all processes are started already, and the environment says their ranks.
-// Rank 0 writes all output; the standard output and standard error of the others are closed.
+// Under mpirun, torchrun and srun all processes are started already, and the environment says their
+// ranks. Rank 0 writes all output; the standard output and standard error of the others are closed.
 //
 // Thread-safety: one thread. Errors: ConfigError for a wrong environment; those of comm/ranks.h.
 #pragma once
-
-#include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "chunk/rank_place.h"
@@ -39,13 +36,9 @@ class RankProcesses {
   void fail(const char* error) noexcept;
 
  private:
-  void start(uint32_t num_ranks, const std::vector<std::string>& command);
-  void watch();
-
-  std::unique_ptr<Ranks> ranks_;
-  int memory_ = -1;               // of the ranks that this process started
-  std::vector<pid_t> processes_;  // of rank 1, 2, ...
-  std::thread watcher_;           // waits for their ends
+  class Started;                      // the processes of rank 1, 2, ... that this process started
+  std::unique_ptr<Started> started_;  // null: none
+  std::unique_ptr<Ranks> ranks_;      // destroyed first: the processes end when all have left
 };
 
 /// Runs `work` on rank 0, or on the only rank, while the other ranks wait, however long it takes.

@@ -54,15 +54,12 @@ RunPosition position_at(uint64_t step, const RunPosition& start, const BatchShap
 RunSaver::RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
                    RunConfig config, std::string run_id, const RunPosition& start, Notice notice)
     : setup_(setup),
-      interval_(options.steps_per_save()),
       config_(std::move(config)),
       run_id_(std::move(run_id)),
       hashes_(data_hashes(setup)),
       saved_step_(start.step),
       writer_(folder, options.save_keep.value_or(0), contents_of(options, setup),
               std::move(notice)) {}
-
-bool RunSaver::due(uint64_t step) const { return setup_.is_due(step, interval_); }
 
 void RunSaver::save(Trainer& trainer, const RunPosition& position, std::string log_line,
                     const BestEvaluation& best) {

@@ -1,4 +1,4 @@
-// Decides when a run saves a checkpoint, and with which contents.
+// Saves the checkpoints of a run, and decides what they contain.
 //
 // All methods are called from one thread. Errors: as CheckpointWriter.
 #pragma once
@@ -20,7 +20,6 @@ class RunSaver {
 
   /// Throws the error of a failed save.
   void check() { writer_.check(); }
-  bool due(uint64_t step) const;
   /// Starts a save, unless this step is saved already. `log_line` is the log's line of the step.
   void save(Trainer& trainer, const RunPosition& position, std::string log_line,
             const BestEvaluation& best);
@@ -29,7 +28,6 @@ class RunSaver {
 
  private:
   const TrainSetup& setup_;
-  const uint64_t interval_;
   const RunConfig config_;
   const std::string run_id_;
   const DataHashes hashes_;  // when the run started

@@ -1,42 +1,25 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 
 #include "device/errors.h"
-#include "device/kernels.h"
-#include "model_zoo/checkpoint.h"
 #include "tools/advice.h"
-#include "tools/batches.h"
-#include "tools/chrome_trace.h"
+#include "tools/checkpoint.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
-#include "tools/device_warnings.h"
 #include "tools/machine.h"
 #include "tools/option_flags.h"
-#include "tools/outdated_rates.h"
 #include "tools/output_paths.h"
 #include "tools/printable.h"
-#include "tools/progress.h"
 #include "tools/rank_processes.h"
-#include "tools/resume.h"
-#include "tools/run_log.h"
-#include "tools/run_saver.h"
-#include "tools/sampler.h"
-#include "tools/set_aside.h"
-#include "tools/signals.h"
 #include "tools/text_data.h"
 #include "tools/train_flags.h"
-#include "tools/train_report.h"
-#include "tools/train_setup.h"
+#include "tools/training_run.h"
 
 namespace ebb {
 namespace {
@@ -46,13 +29,6 @@ constexpr const char* kProgressNote =
     "In the progress, \"90 % of bound\" compares the shortest time in which this machine could do "
     "a step with the measured time, and \"stall 5 %\" is the share of the step in which the "
     "device waited for copies or updates.";
-
-/// The request of the command line.
-struct Request {
-  TrainOptions options;
-  std::optional<Resumed> resumed;
-  RunConfig given;  // includes the flags of the checkpoint
-};
 
 /// Returns the result of `work`. Its errors name the flags that come from the checkpoint.
 template <class Work>
@@ -67,9 +43,9 @@ auto naming_origin(const std::optional<Resumed>& resumed, const Work& work) {
   }
 }
 
-std::optional<Request> parse_train(std::vector<std::string> arguments) {
+std::optional<TrainRequest> parse_train(std::vector<std::string> arguments) {
   CommandLine line("Trains a model on text or token files.", "ebb train");
-  Request request;
+  TrainRequest request;
   add_train_flags(line, request.options);
   line.shorten_help(
       {"preset",     "model",         "dtype",       "data",       "tokenizer",
@@ -87,320 +63,6 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
   refuse_same_files(request.options, {.inputs = {checkpoint, config_path(line)}});
   return request;
 }
-
-/// The micro-batches of this rank.
-std::span<const MicroBatch> part(std::span<const MicroBatch> all, IndexRange range) {
-  return all.subspan(range.first, range.count);
-}
-
-/// Computes the loss without gradients, each time on the same first samples.
-class Evaluation {
- public:
-  Evaluation(const TrainOptions& options, const TrainSetup& setup)
-      : setup_(setup), interval_(options.steps_per_evaluation()) {
-    if (!setup.eval_data) return;
-    const SampleOrder order(setup.eval_data->num_samples(setup.shape.length), DataOrder::Sequential,
-                            0);
-    batches_.emplace(setup.eval_data->samples(), order, *setup.eval_shape, setup.model->inputs());
-  }
-
-  bool due(uint64_t step) const { return batches_ && setup_.is_due(step, interval_); }
-  double run(Trainer& trainer) {
-    return trainer.evaluate(
-        part(batches_->load_in_first_epoch(0), setup_.prepared.evaluation_batches));
-  }
-
- private:
-  const TrainSetup& setup_;
-  uint64_t interval_;
-  std::optional<Batches> batches_;
-};
-
-/// The files to which a run appends; null: not requested.
-struct RunFiles {
-  std::unique_ptr<RunLog> log;
-  std::unique_ptr<ChromeTrace> trace;
-};
-
-/// Opened before anything is measured, so that a file that cannot be written is found at once.
-RunFiles open_files(const TrainOptions& options) {
-  RunFiles files;
-  if (options.dry_run || options.place.rank != 0) return files;
-  if (!options.log.empty()) files.log = std::make_unique<RunLog>(options.log);
-  if (!options.trace.empty()) files.trace = std::make_unique<ChromeTrace>(options.trace);
-  return files;
-}
-
-class TrainingRun {
- public:
-  TrainingRun(const Request& request, const TrainSetup& setup, const RunConfig& config,
-              const SaveFolder* folder, RunFiles files, RunProgress& progress,
-              const Signals& signals)
-      : setup_(setup),
-        start_(start_of(request.resumed, setup)),
-        logged_run_(logged_run(request.resumed)),
-        progress_(progress),
-        signals_(signals),
-        log_(std::move(files.log)),
-        trace_(std::move(files.trace)),
-        rss_before_bytes_(peak_rss_bytes()),
-        device_(create_device(setup.device)),
-        trainer_(*setup.model, *device_, setup.prepared, setup.ranks),
-        batches_(setup.data.samples(), sample_order(request.options, setup), setup.shape,
-                 setup.model->inputs()),
-        evaluation_(request.options, setup),
-        options_(request.options),
-        best_(request.resumed ? request.resumed->run.best : BestEvaluation{}),
-        step_check_(setup.prepared.candidates[setup.prepared.chosen].seconds, request.options) {
-    if (options_.sample_steps) sampler_.emplace(options_, setup);
-    if (folder != nullptr) {
-      saver_.emplace(request.options, setup, *folder, config, logged_run_.run_id, start_,
-                     [this](const std::string& text) { progress_.notice(text); });
-    }
-    report_staging();
-    if (request.resumed) {
-      read_state(trainer_, state_of(request.resumed->checkpoint));
-    } else if (setup.weights) {
-      setup.weights->load(trainer_);
-    }
-    begin_files(request);
-  }
-
-  Summary run() {
-    Summary summary;
-    summary.first_step = summary.end.steps = start_.step;
-    try {
-      while (summary.end.steps < setup_.num_steps() && !is_stopped() && !is_enough()) {
-        const StepRecord& record = run_step(summary.end.steps, summary.spent);
-        summary.end.steps = record.step;
-        summary.seconds += record.step_seconds;
-        if (!std::isnan(record.loss)) summary.last_loss = record.loss;
-      }
-    } catch (const std::exception&) {
-      save_what_is_whole();
-      throw;
-    }
-    finish(summary);
-    return summary;
-  }
-
- private:
-  /// A signal to any rank stops all of them after the same step.
-  bool is_stopped() {
-    signal_ = greatest_of_ranks(setup_.ranks, static_cast<uint8_t>(signals_.pending()));
-    return signal_ != 0;
-  }
-
-  void report_staging() {
-    const auto warning = staging_warning(staging_of(*device_, setup_.device), read_memory_limits());
-    if (warning) progress_.notice(*warning);
-  }
-
-  /// Called last, so that a run that cannot begin leaves existing files unchanged.
-  void begin_files(const Request& request) {
-    if (log_) {
-      for (const std::string& notice : log_->begin(logged_run_)) progress_.notice(notice);
-    }
-    if (!trace_) return;
-    // An old trace of a resumed run has the earlier steps.
-    const bool keeps_old = request.resumed.has_value();
-    const auto aside = trace_->begin(logged_run_.run_id, keeps_old);
-    if (aside) progress_.notice(renamed_text(request.options.trace, *aside));
-  }
-
-  static std::string state_of(const std::string& checkpoint) {
-    return (std::filesystem::path(checkpoint) / kStateFile).string();
-  }
-
-  static SampleOrder sample_order(const TrainOptions& options, const TrainSetup& setup) {
-    return {setup.data.num_samples(setup.shape.length), options.order, options.seed};
-  }
-
-  const StepRecord& run_step(uint64_t step, SpentTime& spent) {
-    const uint64_t position = position_at(step, start_, setup_.shape).num_samples;
-    const double learning_rate = setup_.learning_rate.at(step);
-    const auto micro_batches = batches_.load(position);
-    const bool learns = num_targets(micro_batches) > 0;
-    const StepResult result =
-        learns ? step_of(step, learning_rate, micro_batches) : step_without_targets();
-    whole_step_ = step + 1;
-    if (learns) {
-      if (const auto notice = step_check_.add(result.step_s)) progress_.notice(*notice);
-      spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
-                          result.compute_s);
-    }
-    StepRecord& record =
-        last_record_.emplace(make_record(setup_,
-                                         {.step = step,
-                                          .epoch = batches_.order().epoch(position),
-                                          .learning_rate = learning_rate,
-                                          .device_peak_bytes = device_->peak_bytes()},
-                                         result));
-    record.run_id = logged_run_.run_id;
-    record.tokens_seen = position_at(record.step, start_, setup_.shape).num_tokens;
-    if (setup_.prepared.options.dtype == DType::F16) {
-      if (learns) record.loss_scale = result.loss_scale;
-      record.skipped_steps = trainer_.num_skipped();
-    }
-    if (result.skipped) report_skipped(record.step, result.loss_scale);
-    if (!learns) report_without_targets(record.step);
-    const bool is_best = evaluate(record);
-    if (sampler_ && sampler_->due(record.step)) {
-      write_sample(record);
-    }
-    for (const std::string& notice : device_->kernels().take_notices()) progress_.notice(notice);
-    if (log_) log_->write(record);
-    // After the log: an error of the trace must not cost the line.
-    if (trace_ && learns) {
-      trace_->add_step(setup_.prepared, trainer_.last_step_times(), record.step, result.step_s);
-    }
-    progress_.step(record);
-    if (record.sample) progress_.notice(fmt::format("step {}: {}", record.step, *record.sample));
-    if (!options_.save.empty()) {
-      whole_step_.reset();  // a failed save is not repeated
-      if (saver_) saver_->check();
-      if (is_save_due(record.step) || (is_best && options_.save_best)) save(record.step);
-      whole_step_ = record.step;
-    }
-    return record;
-  }
-
-  /// Evaluates if it is time. Returns true if the loss is the lowest so far.
-  bool evaluate(StepRecord& record) {
-    if (!evaluation_.due(record.step)) return false;
-    record.eval_loss = evaluation_.run(trainer_);
-    best_ = after_evaluation(best_, record.step, *record.eval_loss);
-    if ((options_.save_best || options_.early_stop) && std::isfinite(best_.loss)) {
-      record.best_eval_loss = best_.loss;
-    }
-    return best_.step == record.step;
-  }
-
-  /// Whether --early-stop ends the run.
-  bool is_enough() const { return options_.early_stop && best_.num_worse >= *options_.early_stop; }
-
-  void report_early_stop(uint64_t step) {
-    if (!is_enough() || step == setup_.num_steps()) return;
-    progress_.notice(fmt::format(
-        "--early-stop {}: the run ends after step {} of {}; {} evaluations had no lower loss than "
-        "the {:.4f} of step {}",
-        *options_.early_stop, step, setup_.num_steps(), best_.num_worse, best_.loss, best_.step));
-  }
-
-  /// Only rank 0 writes a sample, and the others wait for it.
-  void write_sample(StepRecord& record) {
-    trainer_.flush();
-    on_first_rank(setup_.ranks, [&] { record.sample = sampler_->sample(trainer_, record.step); });
-  }
-
-  bool is_save_due(uint64_t step) const { return setup_.is_due(step, options_.steps_per_save()); }
-
-  /// With several ranks, rank 0 saves the state of all, and the others wait for it.
-  void save(uint64_t step) {
-    if (setup_.ranks == nullptr) return save_from_first(step);
-    trainer_.flush();
-    on_first_rank(setup_.ranks, [&] {
-      save_from_first(step);
-      saver_->finish();
-    });
-  }
-
-  void save_from_first(uint64_t step) {
-    if (log_) log_->sync();
-    save_unsynced(step);
-  }
-
-  void save_unsynced(uint64_t step) {
-    saver_->save(trainer_, position_at(step, start_, setup_.shape),
-                 last_record_ ? to_json(*last_record_) : "", best_);
-  }
-
-  StepResult step_of(uint64_t step, double learning_rate,
-                     std::span<const MicroBatch> micro_batches) {
-    const uint64_t num_skipped = trainer_.num_skipped();
-    whole_step_.reset();
-    try {
-      return trainer_.step(part(micro_batches, setup_.prepared.share.micro_batches), learning_rate);
-    } catch (const NumericError&) {
-      // Too many steps were skipped. The weights are those before the last step.
-      if (trainer_.num_skipped() > num_skipped) whole_step_ = step + 1;
-      throw;
-    }
-  }
-
-  /// Saves after an error that ends the run, if the state is complete. Errors of this save are only
-  /// reported.
-  void save_what_is_whole() {
-    if (!saver_ || !whole_step_ || setup_.ranks != nullptr) return;
-    try {
-      save_unsynced(*whole_step_);
-      saver_->finish();
-    } catch (const std::exception& error) {
-      progress_.notice(fmt::format("step {} is not saved: {}", *whole_step_, error.what()));
-    }
-  }
-
-  void report_skipped(uint64_t step, uint32_t loss_scale) {
-    const std::string next =
-        loss_scale > 1 ? fmt::format(", the loss scale is halved to {}", loss_scale / 2) : "";
-    progress_.notice(fmt::format(
-        "step {}: the gradient norm is not finite, so the update is skipped ({} so far){}", step,
-        trainer_.num_skipped(), next));
-  }
-
-  /// The result of a step without labels. This is no error: a shuffled step may get only samples
-  /// without labels by chance.
-  static StepResult step_without_targets() {
-    return {.loss = std::numeric_limits<double>::quiet_NaN(),
-            .grad_norm = std::numeric_limits<double>::quiet_NaN()};
-  }
-
-  void report_without_targets(uint64_t step) {
-    progress_.notice(fmt::format(
-        "step {}: all labels of its {} tokens are {} (ignored): the weights do not change", step,
-        setup_.shape.num_tokens(), kIgnoredLabel));
-  }
-
-  void finish(Summary& summary) {
-    report_early_stop(summary.end.steps);
-    if (!options_.save.empty()) save(summary.end.steps);
-    if (saver_) saver_->finish();
-    summary.signal = signal_;
-    summary.num_skipped = trainer_.num_skipped();
-    summary.rss_before_bytes = rss_before_bytes_;
-    if (sampler_) summary.sample_bytes = sampler_->bytes();
-    trainer_.flush();
-    on_first_rank(setup_.ranks, [&] { summary.end.state_hash = trainer_.state_hash(); });
-    summary.end.peak_rss_bytes = peak_rss_bytes();
-    summary.end.run_id = logged_run_.run_id;
-    summary.end.parameters = num_parameters(setup_.source.config);
-    if (!log_) return;
-    log_->write(summary.end);
-    if (log_->has_path()) return;
-    progress_.notice("the log was removed or renamed during the run: its later lines are lost");
-  }
-
-  const TrainSetup& setup_;
-  const RunPosition start_;
-  const LoggedRun logged_run_;
-  RunProgress& progress_;
-  const Signals& signals_;
-  const std::unique_ptr<RunLog> log_;
-  const std::unique_ptr<ChromeTrace> trace_;
-  const size_t rss_before_bytes_;
-  std::unique_ptr<Device> device_;
-  Trainer trainer_;
-  Batches batches_;
-  Evaluation evaluation_;
-  const TrainOptions& options_;
-  BestEvaluation best_;
-  StepCheck step_check_;
-  std::optional<Sampler> sampler_;
-  std::optional<StepRecord> last_record_;
-  uint8_t signal_ = 0;                  // that stopped the run; 0: none
-  std::optional<uint64_t> whole_step_;  // the step of the trainer's state; none if a step threw
-  std::optional<RunSaver> saver_;       // last, because it reads the trainer
-};
 
 /// Reports the effect of the first signal, through the progress if there is one.
 class SignalNotice {
@@ -438,7 +100,7 @@ class SignalNotice {
 };
 
 /// Called before anything is measured or planned.
-std::unique_ptr<const SaveFolder> take_save_folder(const Request& request) {
+std::unique_ptr<const SaveFolder> take_save_folder(const TrainRequest& request) {
   const TrainOptions& options = request.options;
   if (options.save.empty() || options.dry_run || options.place.rank != 0) return nullptr;
   return std::make_unique<const SaveFolder>(
@@ -449,8 +111,8 @@ std::unique_ptr<const SaveFolder> take_save_folder(const Request& request) {
 /// Advice is given only after runs of this many seconds, because planning it takes some seconds.
 constexpr double kWorthAdvice = 10;
 
-int train(const Request& request, const TrainSetup& setup, const SaveFolder* folder, RunFiles files,
-          SignalNotice& notice, const Signals& signals) {
+int train(const TrainRequest& request, const TrainSetup& setup, const SaveFolder* folder,
+          RunFiles files, SignalNotice& notice, const Signals& signals) {
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const RunConfig config = resolved_config(request.given, request.options, setup);
   const PlanContext context = context_of(setup);
@@ -463,7 +125,7 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
     progress.notice(text);
   }
   const Summary summary =
-      TrainingRun(request, setup, config, folder, std::move(files), progress, signals).run();
+      run_training(request, setup, config, folder, std::move(files), progress, signals);
   progress.finish();
   if (summary.signal != 0) {
     progress.notice(
@@ -482,7 +144,7 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
 
 namespace {
 
-int train_as_rank(Request& request, RankProcesses& processes) {
+int train_as_rank(TrainRequest& request, RankProcesses& processes) {
   TrainOptions& options = request.options;
   Ranks* const ranks = processes.ranks();
   options.place = processes.place();

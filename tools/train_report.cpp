@@ -154,13 +154,13 @@ std::string dropout_text(const TrainOptions& options, const ModelSource& source)
 /// The first lines of every header: model, data, step and device.
 std::string ranks_line(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
-  const uint32_t groups = num_groups(p.options);
+  const auto& [place, num_micro_batches, groups] = p.division;
   if (setup.ranks == nullptr)
     return fmt::format("1, which adds {} groups of micro-batches", groups);
   return fmt::format(
       "{} processes; this one, rank {}, computes {} of {} micro-batches, in {} of {} groups; the "
       "lines below are for one rank",
-      p.place.num_ranks, p.place.rank, p.share.micro_batches.count, setup.shape.num_batches,
+      place.num_ranks, place.rank, p.share.micro_batches.count, num_micro_batches,
       p.share.groups.count, groups);
 }
 
@@ -188,7 +188,8 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
       "step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
                           s.num_tokens(), setup.num_steps())));
-  if (setup.prepared.adds_groups_on_host) lines.push_back(named("ranks", ranks_line(setup)));
+  if (setup.prepared.division.adds_groups_on_host())
+    lines.push_back(named("ranks", ranks_line(setup)));
   lines.push_back(named("device", device_line(setup) + why_host(options, setup)));
   return lines;
 }

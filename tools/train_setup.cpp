@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <span>
-#include <type_traits>
 #include <utility>
 
 #include "device/errors.h"
@@ -147,24 +145,12 @@ DeviceKind device_kind(const TrainOptions& options) {
   return options.device == DeviceChoice::Cuda ? DeviceKind::Cuda : DeviceKind::Host;
 }
 
-/// All ranks plan with the rates that rank 0 measured.
-void take_rates_of_first(Ranks& ranks, Machine& machine) {
-  static_assert(std::is_trivially_copyable_v<Machine>);
-  std::vector<Machine> all(ranks.size());
-  ranks.exchange(std::as_bytes(std::span(&machine, 1)), std::as_writable_bytes(std::span(all)));
-  machine = all[0];
-}
-
 /// All ranks plan with the same budgets, of each the smallest.
 void take_smallest_budgets(Ranks& ranks, Budgets& budgets) {
-  std::optional<size_t>* const own[] = {&budgets.device_memory, &budgets.host_memory,
-                                        &budgets.total_memory};
-  std::vector<uint64_t> mine, all(std::size(own) * ranks.size());
-  for (const std::optional<size_t>* budget : own) mine.push_back(budget->value_or(UINT64_MAX));
-  ranks.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
-  for (size_t i = 0; i < all.size(); ++i) {
-    std::optional<size_t>& budget = *own[i % std::size(own)];
-    if (budget) budget = std::min<size_t>(*budget, all[i]);
+  for (std::optional<size_t>* const budget :
+       {&budgets.device_memory, &budgets.host_memory, &budgets.total_memory}) {
+    const size_t least = std::ranges::min(all_of_ranks(ranks, budget->value_or(SIZE_MAX)));
+    if (*budget) *budget = least;
   }
 }
 
@@ -177,7 +163,9 @@ size_t share_of_rank(size_t whole, const TrainOptions& options) {
 
 void plan_run(const TrainOptions& options, TrainSetup& setup) {
   on_first_rank(setup.ranks, [&] { setup.rates = measured_rates(options, setup.device); });
-  if (setup.ranks != nullptr) take_rates_of_first(*setup.ranks, setup.rates.machine);
+  if (setup.ranks != nullptr) {
+    setup.rates.machine = all_of_ranks(*setup.ranks, setup.rates.machine)[0];
+  }
   if (const auto notice = busy_notice(setup.rates.other_load, options)) {
     setup.notices.push_back(*notice);
   }

@@ -54,7 +54,7 @@ uint64_t train(ebb::Ranks* ranks) {
   double loss = 0;
   for (uint32_t step = 0; step < kNumSteps; ++step) {
     const Data data(step);
-    loss = trainer.step(std::span(data.micro_batches).subspan(first, count), 1e-3).loss;
+    loss = trainer.step(prepared.share.micro_batches.of(data.micro_batches), 1e-3).loss;
   }
   const uint64_t hash = trainer.state_hash();
   std::printf("micro-batches %u to %u: loss of all %.6f, state_hash %016llx\n", first,

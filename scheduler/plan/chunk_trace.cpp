@@ -4,8 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "scheduler/plan/sum_slots.h"
-
 namespace ebb {
 namespace {
 
@@ -264,10 +262,12 @@ uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes) {
 }
 
 ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_gradients,
-                            bool adds_groups_on_host) {
+                            const Division& division) {
   ChunkTrace chunk_trace;
-  chunk_trace.adds_groups_on_host = adds_groups_on_host;
-  chunk_trace.trained = trained_parameters(layout, trace);
+  chunk_trace.adds_groups_on_host = with_gradients && division.adds_groups_on_host();
+  if (chunk_trace.adds_groups_on_host) {
+    chunk_trace.trained = trained_parameters(trace, layout.num_parameters());
+  }
   for (int s = 0; s < kNumSpaces; ++s) {
     const Space space = static_cast<Space>(s);
     const uint32_t count = space == Space::Activations
@@ -294,7 +294,7 @@ ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_
       ChunkTraceItem& finish =
           chunk_trace.items.emplace_back(ChunkTraceItem{.rounded_chunk = *next_finished});
       collector.begin(finish);
-      if (!adds_groups_on_host) collect_round(collector, layout, *next_finished);
+      if (!chunk_trace.adds_groups_on_host) collect_round(collector, layout, *next_finished);
       collector.end(finish);
     }
   }

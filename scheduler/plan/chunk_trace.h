@@ -8,6 +8,7 @@
 
 #include "chunk/chunk_record.h"
 #include "chunk/layout.h"
+#include "scheduler/plan/groups.h"
 #include "scheduler/plan/trace.h"
 
 namespace ebb {
@@ -73,8 +74,9 @@ struct ChunkTrace {
   /// The sums of groups are added and rounded in host memory, so gradient sums are stored after
   /// their last use; otherwise rounded gradients are.
   bool adds_groups_on_host = false;
-  std::vector<bool> trained = {};  ///< [parameter] does the step compute a gradient of it?
-  std::vector<Need> needs;         ///< sorted by item, then by chunk
+  /// [parameter] does the step compute a gradient of it? Empty unless adds_groups_on_host.
+  std::vector<bool> trained = {};
+  std::vector<Need> needs;  ///< sorted by item, then by chunk
   /// [chunk] the index of its first entry in needs_of_chunk; one more entry at the end
   std::vector<uint32_t> first_need;
   std::vector<NeedIndex> needs_of_chunk;  ///< sorted by chunk, then by item
@@ -105,7 +107,7 @@ struct ChunkTrace {
 /// The chunk trace without device updates. If `with_gradients` is false, the trace is that of an
 /// evaluation, in which nothing is rounded.
 ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_gradients,
-                            bool adds_groups_on_host = false);
+                            const Division& division = {});
 
 /// The chunk trace `plain` with the device update of each chunk whose record is_on_device(). An
 /// update that runs early comes after the item that rounds the chunk's gradient. Updates that wait

@@ -22,7 +22,7 @@ std::vector<ChunkIndex> spread(const std::vector<ChunkIndex>& chunks, uint64_t m
 /// The device updates the chunks that are rounded last, because the next forward begins with them.
 void decide_device_updates(const std::vector<ChunkIndex>& order, const Layout& layout,
                            const PlanOptions& options, ChunkDecisions& decisions) {
-  if (options.adds_groups_on_host) return;  // the gradients are in host memory
+  if (options.division.adds_groups_on_host()) return;  // the gradients are in host memory
   const uint32_t blocks = blocks_of_device_update(layout, options.update_after_norm);
   const size_t num = std::min<size_t>(
       {options.schedule.device_updates, decisions.num_spare / blocks, order.size()});
@@ -139,11 +139,21 @@ uint32_t most_activations(const ChunkTrace& chunk_trace) {
   return most;
 }
 
+/// The records of all chunks, with their owners.
+std::vector<ChunkRecord> chunks_of_ranks(const Layout& layout, const RankPlace& place) {
+  std::vector<ChunkRecord> chunks(layout.num_chunks());
+  for (ChunkIndex c{0}; c < chunks.size(); ++c) {
+    chunks[c].owner = owner_of(c, place.num_ranks);
+    chunks[c].is_mine = chunks[c].owner == place.rank;
+  }
+  return chunks;
+}
+
 /// An evaluation leaves chunks where the step stores them.
 ChunkDecisions decide_evaluation(const Layout& layout, const PlanOptions& options,
                                  uint32_t num_spare) {
   ChunkDecisions decisions{.num_spare = num_spare};
-  decisions.chunks.resize(layout.num_chunks());
+  decisions.chunks = chunks_of_ranks(layout, options.division.place);
   for (size_t c = 0; c < options.chunks_of_step.size(); ++c) {
     decisions.chunks[c].tier = options.chunks_of_step[c].tier;
   }
@@ -156,12 +166,7 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
                              const PlanOptions& options, uint32_t num_spare) {
   if (!options.update) return decide_evaluation(layout, options, num_spare);
   ChunkDecisions decisions{.num_spare = num_spare};
-  decisions.chunks.resize(layout.num_chunks());
-  for (ChunkIndex c{0}; c < layout.num_chunks(); ++c) {
-    ChunkRecord& chunk = decisions.chunks[c];
-    chunk.owner = owner_of(c, options.place.num_ranks);
-    chunk.is_mine = chunk.owner == options.place.rank;
-  }
+  decisions.chunks = chunks_of_ranks(layout, options.division.place);
   std::vector<ChunkIndex> order = round_order(chunk_trace);
   for (const ChunkIndex c : order) {
     decisions.chunks[c].update =

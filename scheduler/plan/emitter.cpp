@@ -66,7 +66,7 @@ OpIndex Emitter::update_before(ChunkId id) {
 
 OpIndex Emitter::emit_send(Message message, ChunkId chunk, std::initializer_list<OpIndex> waits,
                            bool deferred) {
-  if (options_.place.num_ranks == 1) return kNone;
+  if (options_.division.place.num_ranks == 1) return kNone;
   return emit({.kind = OpKind::Send,
                .stream = StreamKind::Send,
                .chunk = chunk,
@@ -76,7 +76,7 @@ OpIndex Emitter::emit_send(Message message, ChunkId chunk, std::initializer_list
 }
 
 OpIndex Emitter::emit_receive(Message message, ChunkId chunk, bool deferred) {
-  if (options_.place.num_ranks == 1) return kNone;
+  if (options_.division.place.num_ranks == 1) return kNone;
   return emit({.kind = OpKind::Receive,
                .stream = StreamKind::Receive,
                .chunk = chunk,
@@ -134,7 +134,7 @@ void Emitter::emit_update(ChunkIndex c, OpIndex wait, bool deferred) {
 /// The sums wait in their slot until all owners of their parameter chunks have added them.
 void Emitter::emit_sum_store(Store& store) {
   const ChunkId id = chunk_trace_.chunk_id(store.chunk);
-  const SumSlots::Slot slot = slots_.take(id.index);
+  const SumSlots::Slot slot = slots_->take(id.index);
   const OpIndex is_free = slot.free_after == kNone ? kNone : added(slot.free_after);
   Op op = make_move(id, Tier::Device, Tier::Host);
   op.slot = slot.slot;
@@ -151,7 +151,7 @@ OpIndex Emitter::added(ChunkIndex c) {
 
 /// All sums of this rank for the chunk are stored, and no later call loads its weights.
 void Emitter::emit_add_groups(ChunkIndex c, OpIndex last_call) {
-  slots_.add(c);
+  slots_->add(c);
   const ChunkRecord& chunk = plan_.chunks[c];
   const ChunkId id{Space::Weights, c};
   if (!chunk.is_mine) {
@@ -271,7 +271,7 @@ void Emitter::run() {
   parts_stored_.assign(layout_.num_chunks(), 0);
   last_update_.assign(layout_.num_chunks(), kNone);
   last_update_of_buffer_.assign(std::max(plan_.gradient_buffers, layout_.num_chunks()), kNone);
-
+  if (chunk_trace_.adds_groups_on_host) slots_.emplace(layout_, chunk_trace_.trained);
   has_new_update_.assign(layout_.num_chunks(), false);
   added_.assign(layout_.num_chunks(), kNone);
 
@@ -285,7 +285,7 @@ void Emitter::run() {
     emit_assignments_after(i);
   }
   emit_end();
-  plan_.sum_slots = slots_.num_slots();
+  if (slots_) plan_.sum_slots = slots_->num_slots();
 }
 
 }  // namespace ebb

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "scheduler/plan/chunk_trace.h"
@@ -22,8 +23,7 @@ class Emitter {
         layout_(layout),
         options_(options),
         residency_(residency),
-        plan_(plan),
-        slots_(layout, chunk_trace.trained) {}
+        plan_(plan) {}
   /// Adds all operations to the plan, and sets Store::op in the residency. Called once.
   void run();
 
@@ -78,7 +78,7 @@ class Emitter {
   std::vector<OpIndex> last_update_;
   std::vector<bool> has_new_update_;  // [parameter chunk of another rank] a message is to come
   std::vector<OpIndex> added_;        // [parameter chunk] adds its groups, or the message about it
-  SumSlots slots_;
+  std::optional<SumSlots> slots_;     // if the sums of groups are added in host memory
   std::vector<uint32_t> parts_stored_;   // [parameter chunk] gradient chunks stored
   OpIndex last_gradient_store_ = kNone;  // or the last addition of groups
   OpIndex last_sum_store_ = kNone;

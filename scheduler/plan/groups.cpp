@@ -4,13 +4,14 @@
 
 namespace ebb {
 
-RankShare share_of(RankPlace place, uint32_t num_micro_batches, uint32_t num_groups) {
-  EBB_CHECK(place.rank < place.num_ranks && place.num_ranks <= num_groups &&
-                num_groups <= num_micro_batches,
+RankShare share_of(const Division& division, uint32_t rank) {
+  const uint32_t num_ranks = division.place.num_ranks, num_groups = division.num_groups;
+  EBB_CHECK(rank < num_ranks && num_ranks <= num_groups && num_groups <= division.num_micro_batches,
             "each rank has at least one group, and each group at least one micro-batch");
-  RankShare share{.groups = part_of(num_groups, place.rank, place.num_ranks)};
+  RankShare share{.groups = part_of(num_groups, rank, num_ranks)};
   for (uint32_t i = 0; i < share.groups.count; ++i) {
-    const IndexRange group = part_of(num_micro_batches, share.groups.first + i, num_groups);
+    const IndexRange group =
+        part_of(division.num_micro_batches, share.groups.first + i, num_groups);
     if (i == 0) share.micro_batches.first = group.first;
     share.micro_batches.count += group.count;
     share.group_of.insert(share.group_of.end(), group.count, i);

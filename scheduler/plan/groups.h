@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "chunk/rank_place.h"
@@ -18,6 +19,11 @@ namespace ebb {
 struct IndexRange {
   uint32_t first = 0;
   uint32_t count = 0;
+  /// These elements of a range of memory. REQUIRES: they exist.
+  template <class Range>
+  auto of(const Range& all) const {
+    return std::span(all).subspan(first, count);
+  }
 };
 /// Part `part` of `num_parts` parts of `total` things. Parts are consecutive, and their counts
 /// differ by at most one; so some are empty if there are more parts than things.
@@ -25,6 +31,20 @@ inline IndexRange part_of(uint32_t total, uint32_t part, uint32_t num_parts) {
   const auto begin = [&](uint64_t i) { return static_cast<uint32_t>(i * total / num_parts); };
   return {begin(part), begin(part + 1) - begin(part)};
 }
+
+/// How a step is divided. REQUIRES: num_ranks <= num_groups <= num_micro_batches.
+struct Division {
+  RankPlace place = {};
+  uint32_t num_micro_batches = 1;  ///< of all ranks together
+  uint32_t num_groups = 1;         ///< of all ranks together
+
+  /// Are the sums of groups stored in host memory, where the processor adds them? Otherwise there
+  /// is one rank, and its device adds all micro-batches to one sum.
+  bool adds_groups_on_host() const {
+    return place.num_ranks > 1 || (num_groups > 1 && num_groups < num_micro_batches);
+  }
+  bool operator==(const Division&) const = default;
+};
 
 /// What one rank computes of a step.
 struct RankShare {
@@ -34,14 +54,6 @@ struct RankShare {
   /// rank.
   std::vector<uint32_t> group_of = {};
 };
-/// REQUIRES: num_ranks <= num_groups <= num_micro_batches.
-RankShare share_of(RankPlace place, uint32_t num_micro_batches, uint32_t num_groups);
-
-/// Are the sums of groups stored in host memory, where the processor adds them? Otherwise there is
-/// one rank, and its device adds all micro-batches to one sum.
-inline bool adds_groups_on_host(uint32_t num_ranks, uint32_t num_micro_batches,
-                                uint32_t num_groups) {
-  return num_ranks > 1 || (num_groups > 1 && num_groups < num_micro_batches);
-}
+RankShare share_of(const Division& division, uint32_t rank);
 
 }  // namespace ebb

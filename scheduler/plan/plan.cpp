@@ -42,8 +42,7 @@ Plan plan_chunk_trace(const ChunkTrace& chunk_trace, const Layout& layout,
   plan.gradient_buffers = decisions.gradient_buffers;
   Residency residency = decide_residency(chunk_trace, options, decisions.num_spare, plan.chunks);
   plan.num_blocks = options.num_blocks;
-  plan.place = options.place;
-  plan.num_groups = options.num_groups;
+  plan.division = options.division;
   plan.peak_blocks = residency.num_blocks_used();
   plan.stored_sums = residency.stored_sums;
   plan.stored_activations = residency.stored_activations;
@@ -96,8 +95,8 @@ Op make_move(ChunkId chunk, Tier from, Tier to, BlockIndex block) {
 }
 
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
-  return make_plan(make_chunk_trace(trace, layout, options.update, options.adds_groups_on_host),
-                   trace, layout, options);
+  return make_plan(make_chunk_trace(trace, layout, options.update, options.division), trace, layout,
+                   options);
 }
 
 Plan make_plan(const ChunkTrace& plain, const Trace& trace, const Layout& layout,
@@ -189,8 +188,7 @@ BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
 }
 
 uint32_t full_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options) {
-  return peak_of_chunks(
-      make_chunk_trace(trace, layout, options.update, options.adds_groups_on_host));
+  return peak_of_chunks(make_chunk_trace(trace, layout, options.update, options.division));
 }
 
 uint32_t blocks_of_device_update(const Layout& layout, bool after_norm) {

@@ -177,10 +177,7 @@ struct PlanOptions {
   /// all planes are in host memory.
   std::vector<ChunkRecord> chunks_of_step = {};
   bool least_traffic = false;  ///< do not protect chunks: fewer moves, but loads start later
-  RankPlace place = {};        ///< the rank whose plan it is
-  /// groups.h; REQUIRES: true for several ranks.
-  bool adds_groups_on_host = false;
-  uint32_t num_groups = 1;  ///< of all ranks
+  Division division = {};      ///< the plan is that of its rank
 };
 
 struct Plan {
@@ -191,9 +188,8 @@ struct Plan {
   /// records of its step, with blocks of its own.
   std::vector<ChunkRecord> chunks = {};
   uint32_t gradient_buffers = 0;  ///< 0 in these three plans
-  RankPlace place = {};           ///< the rank whose plan it is
+  Division division = {};         ///< as in PlanOptions
   uint32_t sum_slots = 0;         ///< host buffers for finished gradient sums of groups
-  uint32_t num_groups = 1;  ///< of all ranks, for each chunk whose groups are added on the host
   std::vector<uint32_t> stored_sums =
       {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending

@@ -82,7 +82,7 @@ double duration_s(const Op& op, const Plan& plan, const Trace& trace, const Layo
     }
     case OpKind::AddGroups: {
       const ChunkIndex chunk(op.chunk.index);
-      return seconds_of(op, round_bytes(layout, plan.num_groups, chunk), machine);
+      return seconds_of(op, round_bytes(layout, plan.division.num_groups, chunk), machine);
     }
     case OpKind::Move:
       if (op.from == Tier::None) return 0;

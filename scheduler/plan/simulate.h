@@ -34,9 +34,9 @@ struct Machine {
   double device_bytes_per_s = 0;              ///< device memory
   double load_bytes_per_s = 0;                ///< host to device
   double store_bytes_per_s = 0;
-  double update_bytes_per_s = 0;   ///< host memory, for the optimizer
-  bool shared_cores = false;       ///< kernels, copies and the optimizer use the same cores
-  bool emulate_compute = false;    ///< with shared cores: kernels sleep and use no core
+  double update_bytes_per_s = 0;  ///< host memory, for the optimizer
+  bool shared_cores = false;      ///< kernels, copies and the optimizer use the same cores
+  bool emulate_compute = false;   ///< with shared cores: kernels sleep and use no core
   double copy_bytes_per_s =
       0;  ///< with shared cores: the rate at which all cores together copy; 0: copies use no core
 };
@@ -44,7 +44,7 @@ struct Machine {
 /// A stream, and what its operations cost.
 struct StreamInfo {
   StreamKind kind;
-  const char* name;              ///< in traces and reports
+  const char* name;  ///< in traces and reports
   /// The rate at which its operations copy, or read and write. Null: they have no bytes.
   double Machine::*bytes_per_s = nullptr;
   /// To start and end an operation that reads or writes; a call has it once for each kernel. Null

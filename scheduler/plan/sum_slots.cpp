@@ -11,14 +11,6 @@ constexpr size_t kResting = 4;
 
 }  // namespace
 
-std::vector<bool> trained_parameters(const Layout& layout, const Trace& trace) {
-  std::vector<bool> trained(layout.num_parameters(), false);
-  for (const ParameterUse& use : trace.uses) {
-    if (use.gradient) trained[use.parameter] = true;
-  }
-  return trained;
-}
-
 std::vector<uint32_t> sum_chunks_of(const Layout& layout, const std::vector<bool>& trained,
                                     ChunkIndex chunk) {
   std::vector<uint32_t> sums;

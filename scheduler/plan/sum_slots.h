@@ -12,15 +12,12 @@
 
 #include "chunk/index.h"
 #include "chunk/layout.h"
-#include "scheduler/plan/trace.h"
 
 namespace ebb {
 
-/// [parameter] does a step compute a gradient of it?
-std::vector<bool> trained_parameters(const Layout& layout, const Trace& trace);
-
 /// The chunks of gradient sums, counted within a group, of which the gradient of a parameter chunk
-/// is made: ascending. They are the same for each group.
+/// is made: ascending. They are the same for each group. trained[p]: the step computes a gradient
+/// of parameter p.
 std::vector<uint32_t> sum_chunks_of(const Layout& layout, const std::vector<bool>& trained,
                                     ChunkIndex chunk);
 

@@ -60,4 +60,7 @@ struct Trace {
   Write write_of(const Call& call, const ParameterUse& use) const;
 };
 
+/// [parameter] does a step compute a gradient of it?
+std::vector<bool> trained_parameters(const Trace& trace, uint32_t num_parameters);
+
 }  // namespace ebb

@@ -71,8 +71,8 @@ Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
               order_, report_),
       activations_(trace, layout, memory_, report_),
       gradients_(plan, layout, options, memory_, report_),
-      groups_(plan, layout, options, trained_parameters(layout, trace), memory_, gradients_,
-              report_) {
+      groups_(plan, layout, options, trained_parameters(trace, layout.num_parameters()), memory_,
+              gradients_, report_) {
   count_contributions();
 }
 

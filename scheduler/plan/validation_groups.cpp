@@ -18,14 +18,14 @@ Groups::Groups(const Plan& plan, const Layout& layout, const PlanOptions& option
       chunks_(layout.num_chunks()),
       chunks_of_sum_(sums_.size()),
       in_slot_(plan.sum_slots, kNone) {
-  if (!options.update) return;
+  const RankPlace place = options.division.place;
   for (ChunkIndex c{0}; c < chunks_.size(); ++c) {
     const ChunkRecord& chunk = plan.chunks[c];
-    if (chunk.owner != owner_of(c, options.place.num_ranks) ||
-        chunk.is_mine != (chunk.owner == options.place.rank)) {
+    if (chunk.owner != owner_of(c, place.num_ranks) ||
+        chunk.is_mine != (chunk.owner == place.rank)) {
       report_.complain("the record of parameter chunk {} is wrong about its owner", c);
     }
-    if (!options.adds_groups_on_host) continue;
+    if (!options.update || !options.division.adds_groups_on_host()) continue;
     for (const uint32_t sum : sum_chunks_of(layout, trained, c)) {
       for (uint32_t s = sum; s < sums_.size(); s += layout.sum_chunks_per_group()) {
         chunks_[c].sums.push_back(s);

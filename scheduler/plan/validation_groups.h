@@ -4,7 +4,6 @@
 // validate(); one thread.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "chunk/layout.h"
@@ -47,7 +46,7 @@ class Groups {
   void require_received(ChunkIndex chunk, OpIndex op, const char* what);
   void require_stored(ChunkIndex chunk);
   void send_sums(ChunkIndex chunk);
-  bool has_ranks() const { return options_.place.num_ranks > 1; }
+  bool has_ranks() const { return options_.division.place.num_ranks > 1; }
 
   const Plan& plan_;
   const PlanOptions& options_;

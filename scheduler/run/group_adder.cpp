@@ -3,18 +3,16 @@
 #include <algorithm>
 #include <cstring>
 
-#include "scheduler/plan/groups.h"
-
 namespace ebb {
 
 GroupAdder::GroupAdder(const Layout& layout, const Home& home, std::vector<bool> trained,
-                       uint32_t num_ranks, uint32_t num_micro_batches, uint32_t num_groups)
+                       const Division& division)
     : layout_(layout),
       home_(home),
       trained_(std::move(trained)),
       slot_elements_(layout.chunk_bytes() / sizeof(float)) {
-  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
-    const uint32_t count = share_of({rank, num_ranks}, num_micro_batches, num_groups).groups.count;
+  for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {
+    const uint32_t count = share_of(division, rank).groups.count;
     for (uint32_t i = 0; i < count; ++i) {
       groups_.push_back({rank, i * layout.sum_chunks_per_group()});
     }

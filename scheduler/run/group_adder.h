@@ -12,16 +12,17 @@
 #include "chunk/home.h"
 #include "chunk/layout.h"
 #include "cpu_adam/ordered_sum.h"
+#include "scheduler/plan/groups.h"
 #include "system/thread_team.h"
 
 namespace ebb {
 
 class GroupAdder {
  public:
-  /// `num_micro_batches` and `num_groups` are those of all ranks. `layout` and `home` must outlive
-  /// this object. trained[p]: a step computes a gradient of parameter p.
-  GroupAdder(const Layout& layout, const Home& home, std::vector<bool> trained, uint32_t num_ranks,
-             uint32_t num_micro_batches, uint32_t num_groups);
+  /// `layout` and `home` must outlive this object. trained[p]: a step computes a gradient of
+  /// parameter p.
+  GroupAdder(const Layout& layout, const Home& home, std::vector<bool> trained,
+             const Division& division);
 
   /// Writes the finished gradient of the chunk: zeros where no parameter is trained. Writes the sum
   /// of squares of each of its pieces to `partials`. REQUIRES: the sums of all ranks for the chunk

@@ -51,10 +51,9 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       emulates_compute_(device.info().emulate_compute.has_value()),
       ranks_(ranks),
       speculation_(device, layout, plan.chunks, options.max_grad_norm) {
-  const uint32_t count = options.gradient_accumulation, groups = num_groups(options);
   if (ranks_ != nullptr) messages_.emplace(*ranks_, layout_, home_);
-  if (adds_groups_on_host(plan.place.num_ranks, count, groups)) {
-    adder_.emplace(layout_, home_, trained_, plan.place.num_ranks, count, groups);
+  if (plan.division.adds_groups_on_host()) {
+    adder_.emplace(layout_, home_, trained_, plan.division);
   }
   cut_runs();
   cut_updates();

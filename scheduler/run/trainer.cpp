@@ -10,7 +10,6 @@
 #include "autograd/micro_batches.h"
 #include "device/kernels.h"
 #include "device/planes.h"
-#include "scheduler/plan/sum_slots.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/run/optimizer.h"
 #include "scheduler/run/run_buffers.h"
@@ -30,13 +29,6 @@ uint64_t count_targets(std::span<const MicroBatch> micro_batches) {
   return count;
 }
 
-/// Fills `all` with what each rank gives to all ranks, in the order of the ranks.
-template <class T>
-void exchange(Ranks& ranks, const std::vector<T>& mine, std::vector<T>& all) {
-  all.resize(mine.size() * ranks.size());
-  ranks.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
-}
-
 uint32_t num_losses(const Preparation& prepared) {
   return std::max(prepared.share.micro_batches.count, prepared.evaluation_batches.count);
 }
@@ -51,8 +43,7 @@ Home make_home(Device& device, const Preparation& prepared, Ranks* ranks,
   const std::vector<std::byte*> memory =
       ranks->share(home_bytes(*prepared.layout, planes, options));
   Home home(memory[ranks->rank()], *prepared.layout, planes, options);
-  std::vector<HomeParts> parts;
-  exchange(*ranks, {home.parts()}, parts);
+  const std::vector<HomeParts> parts = all_of_ranks(*ranks, home.parts());
   for (uint32_t rank = 0; rank < ranks->size(); ++rank) {
     const bool is_mine = rank == ranks->rank();
     if (!is_mine) home.connect(rank, memory[rank], parts[rank]);
@@ -119,7 +110,7 @@ class Trainer::Impl {
   Arena arena_;
   MicroBatches micro_batches_;
   std::vector<double> losses_, losses_of_ranks_;  // of the micro-batches of a step
-  std::vector<uint64_t> targets_, targets_of_ranks_;
+  std::vector<uint64_t> targets_of_ranks_;
   bool is_flushed_ = true;  // no step since the last flush
   enum class Condition : uint8_t {
     Good,
@@ -142,8 +133,8 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       home_(make_home(device, prepared, ranks, shared_)),
       state_(layout_, home_, device_state_),
       optimizer_(device, layout_, spaces_, home_, state_, device_state_,
-                 trained_parameters(layout_, prepared.trace), prepared.plan, prepared.options,
-                 ranks),
+                 trained_parameters(prepared.trace, layout_.num_parameters()), prepared.plan,
+                 prepared.options, ranks),
       compute_(device.create_stream(StreamKind::Compute)),
       runner_(device, *compute_, layout_, spaces_, home_, buffers_, optimizer_,
               static_cast<uint32_t>(
@@ -154,7 +145,9 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       micro_batches_(device, *compute_, runner_.hooks(), arena_,
                      micro_batches_together(prepared.schedule, num_losses(prepared))) {
   const RankPlace place = ranks == nullptr ? RankPlace{} : RankPlace{ranks->rank(), ranks->size()};
-  EBB_CHECK(place == prepared.place, "the plan is for another rank, or for more or fewer ranks");
+  targets_of_ranks_.resize(place.num_ranks);
+  EBB_CHECK(place == prepared.division.place,
+            "the plan is for another rank, or for more or fewer ranks");
   check_device(prepared.device, device.info().profile);
   device.reserve_workspace(prepared.ledger.bytes(kWorkspace, Tier::Device));
   initialise_device(device.kernels());
@@ -223,8 +216,7 @@ uint64_t Trainer::Impl::check(std::span<const MicroBatch> micro_batches, IndexRa
 
 uint64_t Trainer::Impl::of_all_ranks(uint64_t num_targets) {
   if (ranks_ == nullptr) return num_targets;
-  targets_.assign(1, num_targets);
-  exchange(*ranks_, targets_, targets_of_ranks_);
+  exchange(*ranks_, std::span<const uint64_t>(&num_targets, 1), std::span(targets_of_ranks_));
   return std::accumulate(targets_of_ranks_.begin(), targets_of_ranks_.end(), uint64_t{0});
 }
 
@@ -271,7 +263,8 @@ double Trainer::Impl::mean_loss(IndexRange mine, uint32_t num_micro_batches, uin
   losses_.assign(num_micro_batches, 0);
   std::ranges::copy(buffers_.losses().first(mine.count), losses_.begin() + mine.first);
   if (ranks_ != nullptr) {
-    exchange(*ranks_, losses_, losses_of_ranks_);
+    losses_of_ranks_.resize(num_micro_batches * ranks_->size());
+    exchange(*ranks_, std::span<const double>(losses_), std::span(losses_of_ranks_));
     // Only the rank that computed a micro-batch gives another number than 0.
     std::ranges::fill(losses_, 0);
     for (size_t i = 0; i < losses_of_ranks_.size(); ++i) {

@@ -21,7 +21,7 @@ HomeOptions home_options(const Plan& plan) {
           .sums = plan.stored_sums,
           .activations = plan.stored_activations,
           .sum_slots = plan.sum_slots,
-          .place = plan.place};
+          .place = plan.division.place};
 }
 
 size_t partial_norm_bytes(const Layout& layout) { return layout.num_pieces() * sizeof(double); }

@@ -59,9 +59,11 @@ inline bool updates_after_norm(const TrainerOptions& options) {
   return options.max_grad_norm > 0 || options.dtype == DType::F16;
 }
 
-/// The number of groups of a step.
-inline uint32_t num_groups(const TrainerOptions& options) {
-  return options.groups.value_or(options.gradient_accumulation);
+/// How a step is divided, seen from one rank.
+inline Division division_of(const TrainerOptions& options, const RankPlace& place) {
+  return {.place = place,
+          .num_micro_batches = options.gradient_accumulation,
+          .num_groups = options.groups.value_or(options.gradient_accumulation)};
 }
 
 /// Budgets of one rank in bytes, the device for which memory is counted, and which rank it is.

@@ -42,7 +42,7 @@ struct Candidate {
 /// The result of prepare().
 struct Preparation {
   TrainerOptions options;                   ///< as requested
-  RankPlace place;                          ///< the rank that was prepared
+  Division division;                        ///< how a step is divided; place: the prepared rank
   RankShare share;                          ///< what it computes of a step
   IndexRange evaluation_batches;            ///< what it computes of an evaluation
   Schedule schedule;                        ///< what the plan does
@@ -65,7 +65,6 @@ struct Preparation {
   uint32_t full_blocks = 0;       ///< with so many blocks no chunk is evicted before its last use
   size_t smallest_device_bytes = 0;  ///< the smallest device budget with which a candidate works
   size_t full_device_bytes = 0;      ///< beyond it, only device updates use more memory
-  bool adds_groups_on_host = false;  ///< scheduler/plan/groups.h
   DeviceProfile device = {};  ///< whose workspace was counted; a run may have no more threads
   double flops = 0;           ///< of a step, with recomputation
   uint32_t num_layers = 0;    ///< layers of the model

@@ -128,9 +128,7 @@ PlanOptions plan_options(const Preparation& context, const Schedule& schedule, u
           .update = update,
           .update_after_norm = updates_after_norm(context.options),
           .schedule = schedule,
-          .place = context.place,
-          .adds_groups_on_host = update && context.adds_groups_on_host,
-          .num_groups = num_groups(context.options)};
+          .division = context.division};
 }
 
 /// The number of blocks in the budget besides the planes of `device_updates` chunks, but no more
@@ -212,20 +210,20 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   p.schedule = schedule;
   p.device = counted_device(budgets);
   p.layer_lists = recompute_lists(schedule.recompute, layers);
-  p.place = budgets.place;
-  p.share = share_of(p.place, options.gradient_accumulation, num_groups(options));
-  p.evaluation_batches = part_of(options.evaluation_batches, p.place.rank, p.place.num_ranks);
-  p.adds_groups_on_host =
-      adds_groups_on_host(p.place.num_ranks, options.gradient_accumulation, num_groups(options));
-  if (!p.adds_groups_on_host) p.share.group_of = {};
+  const RankPlace& place = budgets.place;
+  p.division = division_of(options, place);
+  p.share = share_of(p.division, place.rank);
+  p.evaluation_batches = part_of(options.evaluation_batches, place.rank, place.num_ranks);
+  const bool are_groups_apart = p.division.adds_groups_on_host();
   const auto run_dry = [&](uint32_t count, bool training) {
-    return dry_run(model, options, tape_options(options, schedule, p.layer_lists, training), count,
-                   micro_batches_together(schedule, count), p.device,
-                   training ? std::span(p.share.group_of) : std::span<const uint32_t>());
+    return dry_run(
+        model, options, tape_options(options, schedule, p.layer_lists, training), count,
+        micro_batches_together(schedule, count), p.device,
+        training && are_groups_apart ? std::span(p.share.group_of) : std::span<const uint32_t>());
   };
   DryRun run = run_dry(p.share.micro_batches.count, true);
   p.num_layers = model.num_layers();
-  const uint32_t groups_apart = p.adds_groups_on_host ? p.share.groups.count : 1;
+  const uint32_t groups_apart = are_groups_apart ? p.share.groups.count : 1;
   p.layout = std::make_shared<const Layout>(make_layout(model, options, groups_apart, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
@@ -239,8 +237,8 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   p.ledger = fixed_memory(model, std::max(p.share.micro_batches.count, p.evaluation_batches.count),
                           *p.layout, p.trace, p.evaluation_trace);
   const size_t fixed_bytes = p.ledger.total(Tier::Device);
-  p.chunk_trace = std::make_shared<const ChunkTrace>(
-      make_chunk_trace(p.trace, *p.layout, true, p.adds_groups_on_host));
+  p.chunk_trace =
+      std::make_shared<const ChunkTrace>(make_chunk_trace(p.trace, *p.layout, true, p.division));
   const ChunkTrace evaluating = chunk_trace_of_evaluation(p);
   p.smallest_blocks = need_of(p, evaluating).num_blocks;
   p.full_blocks = std::max(peak_of_chunks(*p.chunk_trace), peak_of_chunks(evaluating));
@@ -266,7 +264,7 @@ bool can_pin_window(const Preparation& p) {
 }  // namespace
 
 uint32_t most_device_updates(const Preparation& p) {
-  if (p.adds_groups_on_host || !can_pin_window(p)) return 0;
+  if (p.division.adds_groups_on_host() || !can_pin_window(p)) return 0;
   const uint32_t blocks = blocks_of_device_update(*p.layout, updates_after_norm(p.options));
   uint32_t num = 0;
   while (num < p.layout->num_chunks() &&
@@ -380,7 +378,7 @@ namespace {
 
 /// Throws ConfigError unless each group has a micro-batch and each rank a group.
 void check_groups(const TrainerOptions& options, uint32_t num_ranks) {
-  const uint32_t count = options.gradient_accumulation, groups = num_groups(options);
+  const uint32_t count = options.gradient_accumulation, groups = options.groups.value_or(count);
   if (count == 0) {
     throw ConfigError("`gradient_accumulation` 0: a step has at least one micro-batch");
   }
@@ -403,12 +401,10 @@ void check_groups(const TrainerOptions& options, uint32_t num_ranks) {
 }
 
 /// The rank with the most micro-batches.
-uint32_t busiest_rank(const TrainerOptions& options, uint32_t num_ranks) {
+uint32_t busiest_rank(const Division& division) {
   uint32_t busiest = 0, most = 0;
-  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
-    const uint32_t count =
-        share_of({rank, num_ranks}, options.gradient_accumulation, num_groups(options))
-            .micro_batches.count;
+  for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {
+    const uint32_t count = share_of(division, rank).micro_batches.count;
     if (count > most) busiest = rank;
     most = std::max(most, count);
   }
@@ -419,7 +415,7 @@ uint32_t busiest_rank(const TrainerOptions& options, uint32_t num_ranks) {
 Preparation prepare_rank(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                          const Machine& machine) {
   Budgets of_busiest = budgets;
-  of_busiest.place.rank = busiest_rank(options, budgets.place.num_ranks);
+  of_busiest.place.rank = busiest_rank(division_of(options, budgets.place));
   Preparation chosen = choose(model, options, of_busiest, machine);
   if (of_busiest.place == budgets.place) return chosen;
   Preparation p = prepare_context(model, options, chosen.schedule, budgets,

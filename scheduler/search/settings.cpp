@@ -106,7 +106,9 @@ Setting gradient_buffers(bool may_change, uint32_t num_chunks) {
 std::vector<Schedule> schedules_to_try(const Model& model, const TrainerOptions& options,
                                        const Budgets& budgets) {
   const ScheduleRequest& request = options.schedule;
-  const bool one_order = options.gradient_accumulation == 1 || !budgets.device_memory;
+  const uint32_t num_micro_batches =
+      share_of(division_of(options, budgets.place), budgets.place.rank).micro_batches.count;
+  const bool one_order = num_micro_batches == 1 || !budgets.device_memory;
   std::vector<MicroBatchOrder> orders = values_of(request.micro_batch_order, kOrders);
   if (one_order) orders.resize(1);
   std::vector<ActivationPlacement> placements = values_of(request.activations, kPlacements);
@@ -185,6 +187,7 @@ std::vector<Setting> settings_of(const TrainerOptions& requested, const Preparat
        .takes_blocks = true},
       {.name = "kept_sums",
        .may_change = !request.kept_sums && requested.gradient_accumulation > 1 &&
+                     !context.division.adds_groups_on_host() &&
                      now.micro_batch_order == MicroBatchOrder::Horizontal,
        .most = std::min(num_chunks, (context.num_blocks - context.smallest_blocks) /
                                         context.layout->gradient_chunks_per_chunk()),

@@ -31,7 +31,7 @@ class ActivatedTest : public testing::Test {
     Tape tape(sim, *compute, recorder, recorder.arena());
     const Tensor ids{base, DType::I32, {1, kRows}};
     recorder.begin_micro_batch(0);
-    tape.begin_micro_batch({}, {base, DType::F64, {1}}, Write::Store, 1);
+    tape.begin_micro_batch({}, {base, DType::F64, {1}}, 1);
     const Variable x = embedding(tape, ids, table_, kChannels, DType::BF16);
     classifier_cross_entropy(tape, body(tape, x), table_, kVocabulary, ids);
     tape.begin_backward();

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "autograd/primitives.h"
@@ -167,7 +168,8 @@ Outcome run_head(const Head& head, const Run& run) {
   const Tensor x = tensor(run.dtype, {1, kRows, kChannels});
   const Tensor dx = tensor(run.dtype, {1, kRows, kChannels});
   const Tensor w = tensor(run.dtype, {kClasses, kChannels});
-  const Tensor targets = tensor(DType::I32, {1, kRows}), total = tensor(DType::F64, {1});
+  const Tensor targets = tensor(DType::I32, {1, kRows}),
+               totals = tensor(DType::F64, {run.num_micro_batches});
   std::vector<Tensor> sums;
   for (int i = 0; i < run.num_losses; ++i) sums.push_back(tensor(DType::F32, w.shape));
   const Tensor bias = tensor(run.dtype, {kClasses}), dbias = tensor(DType::F32, {kClasses});
@@ -182,8 +184,8 @@ Outcome run_head(const Head& head, const Run& run) {
   const auto compute = device->create_stream(StreamKind::Compute);
   Tape tape(*device, *compute, hooks, arena);
   for (uint32_t k = 0; k < run.num_micro_batches; ++k) {
-    tape.begin_micro_batch({.training = run.training}, total, k == 0 ? Write::Store : Write::Add,
-                           kScale);
+    const Tensor total{totals.data + k * sizeof(double), DType::F64, {1}};
+    tape.begin_micro_batch({.training = run.training}, total, kScale);
     const Variable y = source(tape, x, dx);
     for (int i = 0; i < run.num_losses; ++i) {
       classifier_cross_entropy(tape, y, kWeight, kClasses, targets, run.cut,
@@ -195,7 +197,8 @@ Outcome run_head(const Head& head, const Run& run) {
   }
   EXPECT_EQ(arena.live_bytes(), 0u);
   compute->synchronize();
-  return {.loss = *total.as<double>(),
+  return {.loss = std::accumulate(totals.as<double>(), totals.as<double>() + run.num_micro_batches,
+                                  0.0),
           .dx = load(dx),
           .dw = load(sums[0]),
           .dbias = head.bias.empty() ? std::vector<double>{} : load(dbias),

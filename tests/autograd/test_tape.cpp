@@ -91,7 +91,7 @@ class TapeTest : public testing::Test {
     Tape tape(sim, *compute, recorder, recorder.arena());
     for (uint32_t k = 0; k < num_micro_batches; ++k) {
       recorder.begin_micro_batch(k);
-      tape.begin_micro_batch(options, {base, DType::F64, {1}}, Write::Store, 1);
+      tape.begin_micro_batch(options, {base, DType::F64, {1}}, 1);
       body(tape, {base, DType::I32, {kBatch, kLength}});
       tape.begin_backward();
       tape.backward_of_part();

@@ -164,7 +164,7 @@ class ReplayTest : public testing::TestWithParam<std::tuple<std::string, DType>>
     Tape tape(*device_, *compute_, hooks, arena_);
     const Buffer total = device_->allocate(MemoryKind::Device, sizeof(double), "test");
     tape.begin_micro_batch({.dropout = {.probability = 0.2f, .key = 3}},
-                           {total.data(), DType::F64, {1}}, Write::Store, 0.5f);
+                           {total.data(), DType::F64, {1}}, 0.5f);
     Variable x = model_->begin(tape, inputs_);
     for (uint32_t i = 0; i < model_->num_layers(); ++i) x = model_->layer(tape, inputs_, i, x);
     model_->end(tape, inputs_, x);
@@ -221,7 +221,7 @@ TEST_P(ReplayTest, OutputsThatWereFreedCannotBeUsed) {
   PlainHooks hooks(*device_, model_->parameters(), dtype_);
   Tape tape(*device_, *compute_, hooks, arena_);
   const Buffer total = device_->allocate(MemoryKind::Device, sizeof(double), "test");
-  tape.begin_micro_batch({}, {total.data(), DType::F64, {1}}, Write::Store, 0.5f);
+  tape.begin_micro_batch({}, {total.data(), DType::F64, {1}}, 0.5f);
   const Variable x = model_->begin(tape, inputs_);
   const size_t last = tape.num_records() - 1;
   EXPECT_THROW(tape.replay_call(last), LogicError);  // its outputs are still there

@@ -137,14 +137,6 @@ std::unique_ptr<Device> create_case_device(const Preparation& prepared, const Tr
                         .poison = true});
 }
 
-namespace {
-
-std::span<const MicroBatch> part(const std::vector<MicroBatch>& batches, IndexRange range) {
-  return std::span(batches).subspan(range.first, range.count);
-}
-
-}  // namespace
-
 Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,
              const std::function<void(Trainer&, uint32_t)>& before_step, Ranks* ranks) {
   const auto device = create_case_device(prepared, run);
@@ -155,7 +147,7 @@ Result train(const Model& model, const Preparation& prepared, const TrainingCase
     if (before_step) before_step(trainer, step);
     const Data data(run.model, run.length, run.accumulation, kDataSeed + 1 + step);
     const StepResult r =
-        trainer.step(part(data.micro_batches(), prepared.share.micro_batches), kLearningRate);
+        trainer.step(prepared.share.micro_batches.of(data.micro_batches()), kLearningRate);
     result.outcome.losses.push_back(r.loss);
     result.outcome.norms.push_back(r.grad_norm);
     result.loaded_bytes = r.loaded_bytes;
@@ -163,7 +155,7 @@ Result train(const Model& model, const Preparation& prepared, const TrainingCase
     result.undone.push_back(r.rolled_back_chunks);
     if (run.evaluation_batches > 0) {
       result.outcome.evaluations.push_back(
-          trainer.evaluate(part(evaluation.micro_batches(), prepared.evaluation_batches)));
+          trainer.evaluate(prepared.evaluation_batches.of(evaluation.micro_batches())));
     }
   }
   result.outcome.hash = trainer.state_hash();

@@ -55,4 +55,30 @@ void IdentityCheck::run(const TrainingCase& run) {
   EXPECT_TRUE(outcome == same) << to_string(outcome) << "\nexpected\n" << to_string(same);
 }
 
+void check_few_schedules(IdentityCheck& check, const TrainingCase& of) {
+  for (const bool clip : {true, false}) {
+    TrainingCase run = of;
+    run.clip = clip;
+    run.num_pieces = 4;
+    run.update = UpdateOrder::Wait;
+    check.run(run);
+    run.num_threads = 2;
+    run.update = UpdateOrder::Overlap;
+    run.memory = Memory::Smallest;
+    check.run(run);
+    run.recompute = kRecomputeEach;
+    run.order = MicroBatchOrder::Vertical;
+    run.activations = ActivationPlacement::Offload;
+    check.run(run);
+    run.memory = Memory::Between;
+    run.num_pieces = 9;
+    run.between = Between::State;
+    check.run(run);
+    run.recompute = recompute_together(2);
+    run.between = Between::Weights;
+    run.order = MicroBatchOrder::Horizontal;
+    check.run(run);
+  }
+}
+
 }  // namespace ebb::test

@@ -22,4 +22,8 @@ class IdentityCheck {
   size_t num_runs_ = 0;
 };
 
+/// For settings outside the matrix: runs five schedules that together vary every setting of a
+/// schedule, each with clipping and without.
+void check_few_schedules(IdentityCheck& check, const TrainingCase& of);
+
 }  // namespace ebb::test

@@ -23,33 +23,6 @@ TEST(Identity, CoverOfTheMatrix) {
   EXPECT_LE(check.num_runs(), 100u);
 }
 
-/// For settings outside the matrix: five schedules that together vary every setting of a schedule.
-void check_few_schedules(IdentityCheck& check, const TrainingCase& of) {
-  for (const bool clip : {true, false}) {
-    TrainingCase run = of;
-    run.clip = clip;
-    run.num_pieces = 4;
-    run.update = UpdateOrder::Wait;
-    check.run(run);
-    run.num_threads = 2;
-    run.update = UpdateOrder::Overlap;
-    run.memory = Memory::Smallest;
-    check.run(run);
-    run.recompute = kRecomputeEach;
-    run.order = MicroBatchOrder::Vertical;
-    run.activations = ActivationPlacement::Offload;
-    check.run(run);
-    run.memory = Memory::Between;
-    run.num_pieces = 9;
-    run.between = Between::State;
-    check.run(run);
-    run.recompute = recompute_together(2);
-    run.between = Between::Weights;
-    run.order = MicroBatchOrder::Horizontal;
-    check.run(run);
-  }
-}
-
 /// The matrix covers all paths of fp16 with bf16, except the state and the loss scale of fp16.
 TEST(Identity, Fp16) {
   IdentityCheck check;

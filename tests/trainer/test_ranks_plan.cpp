@@ -37,9 +37,7 @@ class RankPlans : public testing::TestWithParam<bool> {
                     {.num_blocks = p.num_blocks,
                      .update_after_norm = GetParam(),
                      .schedule = p.schedule,
-                     .place = p.place,
-                     .adds_groups_on_host = true,
-                     .num_groups = 5});
+                     .division = p.division});
   }
   /// The problems of all plans together, where rank 1 has this plan.
   std::vector<std::string> find_problems_of_all(const Plan& of_rank_1) const {
@@ -103,7 +101,9 @@ TEST_P(RankPlans, OrdersThatWaitForEachOtherAreFound) {
   const auto norms = find_op(plan, is(OpKind::Receive, Message::Norms));
   const auto sums = find_op(plan, is(OpKind::Receive, Message::Sums));
   ASSERT_TRUE(norms && sums && *sums < *norms);
-  EXPECT_FALSE(find_problems_of_all(with_op_before(plan, *norms, *sums)).empty());
+  const auto problems = find_problems_of_all(with_op_before(plan, *norms, *sums));
+  ASSERT_FALSE(problems.empty());
+  EXPECT_NE(problems[0].find("waits for ever for "), std::string::npos) << problems[0];
 }
 
 INSTANTIATE_TEST_SUITE_P(Clip, RankPlans, testing::Bool(),
