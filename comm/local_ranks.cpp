@@ -70,6 +70,21 @@ void LocalRanks::check_entries(uint32_t parity) const {
   }
 }
 
+std::vector<std::byte*> LocalRanks::share(size_t bytes) {
+  last_shared_ = share_with_all(bytes);
+  std::vector<std::byte*> addresses = last_shared_;
+  for (uint32_t of = 0; of < size(); ++of) {
+    if (!is_near(of)) addresses[of] = nullptr;
+  }
+  return addresses;
+}
+
+void LocalRanks::read(std::span<const RemotePart> parts) {
+  for (const RemotePart& part : parts) {
+    std::memcpy(part.into.data(), last_shared_[part.of] + part.offset, part.into.size());
+  }
+}
+
 void LocalRanks::create_signals(uint32_t count) {
   EBB_CHECK(signals_.empty(), "signals are created once");
   const std::vector<uint32_t> counts = collect(Operation::CreateSignals, count);
@@ -77,7 +92,7 @@ void LocalRanks::create_signals(uint32_t count) {
     EBB_CHECK(counts[r] == counts[0], fmt::format("rank {} creates {} signals, rank 0 creates {}",
                                                   r, counts[r], counts[0]));
   }
-  for (std::byte* memory : share(count * sizeof(FutexWord))) {
+  for (std::byte* memory : share_with_all(count * sizeof(FutexWord))) {
     signals_.push_back(reinterpret_cast<FutexWord*>(memory));
   }
   num_signals_ = count;

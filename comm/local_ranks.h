@@ -1,6 +1,6 @@
 // One rank among the ranks of one machine, which meet in a control block. The base of ranks that
 // are threads and of ranks that are processes. A derived class says where the control block is and
-// how memory is shared.
+// how memory is shared. For tests, ranks of one machine can be treated as if they were on several.
 //
 // Exchanges: each rank writes its bytes to its own slot, raises `arrived`, and reads the slots of
 // all ranks when they have arrived. Round i uses the entry i % 2 of each slot. A rank writes an
@@ -27,12 +27,15 @@ namespace ebb {
 class LocalRanks : public Ranks {
  public:
   /// REQUIRES: `block` outlives this object.
-  LocalRanks(ControlBlock& block, uint32_t rank, double timeout_s)
-      : block_(block), rank_(rank), timeout_s_(timeout_s) {}
+  LocalRanks(ControlBlock& block, uint32_t rank, uint32_t ranks_per_machine, double timeout_s)
+      : block_(block), rank_(rank), ranks_per_machine_(ranks_per_machine), timeout_s_(timeout_s) {}
 
   uint32_t rank() const override { return rank_; }
   uint32_t size() const override { return block_.size; }
+  uint32_t ranks_per_machine() const override { return ranks_per_machine_; }
   void exchange(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  std::vector<std::byte*> share(size_t bytes) override;
+  void read(std::span<const RemotePart> parts) override;
   void create_signals(uint32_t count) override;
   void raise(uint32_t signal, uint32_t value) override;
   void wait(uint32_t of, uint32_t signal, uint32_t value) override;
@@ -41,6 +44,8 @@ class LocalRanks : public Ranks {
  protected:
   enum class Operation : uint32_t { Exchange, Share, CreateSignals };
 
+  /// Allocates memory of this rank, and returns the address of the memory of each rank. Collective.
+  virtual std::vector<std::byte*> share_with_all(size_t bytes) = 0;
   /// An exchange that also checks that all ranks call the same function.
   void collect(Operation operation, std::span<const std::byte> mine, std::span<std::byte> all);
   /// An exchange of one value.
@@ -61,9 +66,11 @@ class LocalRanks : public Ranks {
 
   ControlBlock& block_;
   const uint32_t rank_;
+  const uint32_t ranks_per_machine_;
   const double timeout_s_;
-  uint32_t rounds_ = 0;              // of exchanges that this rank has begun
-  std::vector<FutexWord*> signals_;  // of each rank
+  uint32_t rounds_ = 0;                  // of exchanges that this rank has begun
+  std::vector<std::byte*> last_shared_;  // of each rank
+  std::vector<FutexWord*> signals_;      // of each rank
   uint32_t num_signals_ = 0;
   std::mutex announcing_;
 };

@@ -78,16 +78,17 @@ class ProcessRanks final : public LocalRanks {
  public:
   ProcessRanks(UniqueFd memory, std::unique_ptr<Mapping> control, uint32_t rank,
                const ProcessRanksOptions& options)
-      : LocalRanks(block_of(*control), rank, options.timeout_s),
+      : LocalRanks(block_of(*control), rank, block_of(*control).size, options.timeout_s),
         memory_(std::move(memory)),
         end_(control_bytes(size())),
         control_(std::move(control)),
         watch_(block_of(*control_), rank, options.silence_s,
                [this](const std::string& text) { announce(text); }) {}
 
+ private:
   // A rank makes the file large enough before it arrives at its next collective call, and the file
   // grows further only after that call. So no rank makes it smaller again.
-  std::vector<std::byte*> share(size_t bytes) override {
+  std::vector<std::byte*> share_with_all(size_t bytes) override {
     const std::vector<size_t> bytes_of = collect(Operation::Share, bytes);
     std::vector<size_t> offsets;
     size_t all_bytes = 0;
@@ -104,7 +105,6 @@ class ProcessRanks final : public LocalRanks {
     return memory;
   }
 
- private:
   const UniqueFd memory_;
   size_t end_;  // of the memory that is shared so far
   std::unique_ptr<Mapping> control_;

@@ -10,6 +10,10 @@
 //
 // Waits must not form a cycle. Signals of a rank are numbered from 0.
 //
+// Ranks are numbered machine by machine, the same number on each machine: rank r is on machine
+// r / ranks_per_machine(). Ranks of one machine address the memory of each other (share()). The
+// memory of a rank on another machine is copied (read()).
+//
 // Thread-safety: one thread of a rank at a time calls the collective functions (exchange(),
 // share(), create_signals()). All ranks call them in the same order; otherwise they throw
 // LogicError. Any thread may call the others. One signal is raised by one thread at a time.
@@ -38,12 +42,24 @@ class RankLost : public Error {
   using Error::Error;
 };
 
+/// Bytes from `offset` on of the memory that the rank `of` shares, and where they are copied to.
+struct RemotePart {
+  uint32_t of;
+  uint64_t offset;
+  std::span<std::byte> into;
+};
+
 class Ranks {
  public:
   virtual ~Ranks() = default;
   /// The number of this rank, from 0, and the number of all ranks.
   virtual uint32_t rank() const = 0;
   virtual uint32_t size() const = 0;
+  virtual uint32_t ranks_per_machine() const = 0;
+  /// Is the rank `of` on the machine of this rank?
+  bool is_near(uint32_t of) const {
+    return of / ranks_per_machine() == rank() / ranks_per_machine();
+  }
 
   /// Gives `mine` to all ranks, and fills `all` with the bytes of rank 0, then those of rank 1, and
   /// so on. Returns when all ranks have called it. Throws LogicError unless all ranks give the same
@@ -52,9 +68,13 @@ class Ranks {
 
   /// Allocates `bytes` of zeroed memory that every rank of this machine can address; ranks may ask
   /// for different sizes. Returns the address of the memory of each rank in this process; each
-  /// begins with a page. Collective. The memory lives as long as this object. Throws Error if the
-  /// system refuses it.
+  /// begins with a page. The address is null for ranks of other machines. Collective. The memory
+  /// lives as long as this object. Throws Error if the system refuses it.
   virtual std::vector<std::byte*> share(size_t bytes) = 0;
+  /// Copies parts of the memory that ranks made with their last share(). Returns when all parts are
+  /// copied. Several threads of a rank may read at once; the other rank does nothing for it.
+  /// REQUIRES: the bytes exist, and no rank changes them meanwhile.
+  virtual void read(std::span<const RemotePart> parts) = 0;
 
   /// Makes `count` signals of each rank, all 0. Collective, with the same count; called once.
   virtual void create_signals(uint32_t count) = 0;

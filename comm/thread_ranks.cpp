@@ -30,22 +30,25 @@ struct ThreadRanks::Memory {
 class ThreadRanks::Rank final : public LocalRanks {
  public:
   using LocalRanks::LocalRanks;
-  std::vector<std::byte*> share(size_t bytes) override {
+
+ private:
+  std::vector<std::byte*> share_with_all(size_t bytes) override {
     shared_.push_back(std::make_unique<Memory>(bytes));
     return collect(Operation::Share, shared_.back()->data);
   }
 
- private:
   std::vector<std::unique_ptr<Memory>> shared_;
 };
 
 ThreadRanks::ThreadRanks(uint32_t size, const ThreadRanksOptions& options) {
   EBB_CHECK(size >= 1, "a run has at least one rank");
+  const uint32_t per_machine = options.ranks_per_machine > 0 ? options.ranks_per_machine : size;
+  EBB_CHECK(size % per_machine == 0, "each machine has the same number of ranks");
   block_ = std::make_unique<Memory>(control_block_bytes(size));
   auto& block = *reinterpret_cast<ControlBlock*>(block_->data);
   block.size = size;
   for (uint32_t r = 0; r < size; ++r) {
-    ranks_.push_back(std::make_unique<Rank>(block, r, options.timeout_s));
+    ranks_.push_back(std::make_unique<Rank>(block, r, per_machine, options.timeout_s));
   }
 }
 

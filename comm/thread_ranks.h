@@ -18,6 +18,9 @@ namespace ebb {
 
 struct ThreadRanksOptions {
   double timeout_s = 60;  ///< the longest wait for another rank
+  /// For tests: ranks of other machines, whose memory share() hides. 0: all are on one machine.
+  /// REQUIRES: it divides the number of ranks.
+  uint32_t ranks_per_machine = 0;
 };
 
 class ThreadRanks {

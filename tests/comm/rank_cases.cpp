@@ -53,9 +53,23 @@ void check_share(Ranks& ranks) {
     for (const std::byte b : mine) expect(b == std::byte{0}, "zeroed memory");
     fill(mine, ranks.rank(), round);
     ranks.exchange({}, {});  // all have written
+    std::vector<std::byte> copies(base * ranks.size() * (ranks.size() + 1) / 2 + ranks.size());
+    std::vector<RemotePart> parts;
+    std::span<std::byte> left(copies);
     for (uint32_t r = 0; r < ranks.size(); ++r) {
-      expect_filled({memory[r], base * (r + 1)}, r, round);
+      expect((memory[r] != nullptr) == ranks.is_near(r), "an address of each rank of the machine");
+      if (memory[r] != nullptr) expect_filled({memory[r], base * (r + 1)}, r, round);
+      // Two parts of each rank, of which the second may be empty.
+      const size_t of_rank = base * (r + 1), half = of_rank / 2;
+      parts.push_back({r, half, left.subspan(half, of_rank - half)});
+      parts.push_back({r, 0, left.first(half)});
+      left = left.subspan(of_rank);
     }
+    ranks.read(parts);
+    for (uint32_t r = 0; r < ranks.size(); ++r) {
+      expect_filled({parts[2 * r + 1].into.data(), base * (r + 1)}, r, round);
+    }
+    ranks.exchange({}, {});  // all have read
   }
 }
 

@@ -45,6 +45,15 @@ TEST_P(ThreadRanksOfSize, Exchange) { expect_success(test::check_exchange); }
 TEST_P(ThreadRanksOfSize, Share) { expect_success(test::check_share); }
 TEST_P(ThreadRanksOfSize, SignalsInARing) { expect_success(test::check_ring); }
 
+TEST(ThreadRanks, SeveralMachines) {
+  ThreadRanks ranks(4, {.ranks_per_machine = 2});
+  EXPECT_TRUE(ranks.rank(2).is_near(3));
+  EXPECT_FALSE(ranks.rank(2).is_near(1));
+  for (const std::string& error : run_threads(ranks, test::check_share)) EXPECT_EQ(error, "");
+  EXPECT_SAYS(error_of<LogicError>([] { ThreadRanks odd(4, {.ranks_per_machine = 3}); }),
+              "the same number of ranks");
+}
+
 TEST(ThreadRanks, NumbersItsRanks) {
   ThreadRanks ranks(3);
   for (uint32_t r = 0; r < 3; ++r) {
