@@ -27,6 +27,8 @@ struct ChunkRecord {
   /// other ranks load the weights from its memory and give it their gradient sums.
   uint32_t owner = 0;
   bool is_mine = true;
+  /// The owner is on the machine of this rank. If not, the weights are fetched before each load.
+  bool is_near = true;
   /// Where all planes of the chunk are stored, and so who updates it: the host, or the device. On
   /// the device, the chunk is also resident.
   Tier tier = Tier::Host;

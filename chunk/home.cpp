@@ -30,6 +30,7 @@ struct Sizes {
   size_t sum_slots;
   size_t slot_numbers;
   size_t partials;
+  size_t fetch_slots;
 };
 
 Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
@@ -51,6 +52,7 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   if (options.sum_slots > 0) {
     sizes.slot_numbers = layout.num_chunks(Space::GradientSums) * sizeof(uint32_t);
   }
+  sizes.fetch_slots = options.fetch_slots * layout.chunk_bytes();
   const bool updates = options.gradient_buffers > 0 || elsewhere > 0;
   if (updates) sizes.partials = layout.num_pieces() * sizeof(double);
   return sizes;
@@ -82,7 +84,7 @@ Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const Home
   add_planes(true);
   const Sizes sizes = sizes_of(layout, options);
   for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.sum_slots,
-                             sizes.slot_numbers, sizes.partials}) {
+                             sizes.slot_numbers, sizes.fetch_slots, sizes.partials}) {
     cuts.add(bytes);
   }
   if (uncopied) add_planes(false);
@@ -124,6 +126,7 @@ void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> p
   ledger.add("activations", Tier::Host, sizes.activations);
   ledger.add("sums of groups", Tier::Host, sizes.sum_slots + sizes.slot_numbers);
   ledger.add("partial norms", Tier::Host, sizes.partials);
+  ledger.add("fetched weights", Tier::Host, sizes.fetch_slots);
 }
 
 Home::Home(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options)
@@ -180,11 +183,14 @@ void Home::set_parts(std::byte* memory, std::span<const size_t> offsets) {
   activations_ = memory + offsets[2];
   parts_.sum_slots = offsets[3];
   parts_.slot_numbers = offsets[4];
-  parts_.partial_norms = offsets[5];
+  fetched_ = memory + offsets[5];
+  parts_.partial_norms = offsets[6];
   connect_parts(place_.rank, memory, parts_);
 }
 
 void Home::connect(uint32_t rank, std::byte* memory, const HomeParts& parts) {
+  ranks_[rank].parts = parts;
+  if (memory == nullptr) return;
   for (size_t i = 0; i < infos_.size(); ++i) {
     ranks_[rank].planes[i] = memory + parts.planes[i];
   }
@@ -200,9 +206,32 @@ void Home::connect_parts(uint32_t rank, std::byte* memory, const HomeParts& part
 }
 
 std::byte* Home::plane(size_t i, ChunkIndex chunk) const {
+  std::byte* const plane = ranks_[owner(chunk)].planes[i];
+  EBB_CHECK(plane != nullptr, "the planes of this chunk are on another machine");
+  return plane + first_byte(i, chunk);
+}
+
+/// In the plane of its owner.
+uint64_t Home::first_byte(size_t plane, ChunkIndex chunk) const {
   EBB_CHECK(home_index_[chunk] != kNone, "the planes of this chunk are on the device");
-  const uint64_t first = home_index_[chunk] * chunk_elements_;
-  return ranks_[owner_of(chunk, place_.num_ranks)].planes[i] + infos_[i].bytes(first);
+  return infos_[plane].bytes(home_index_[chunk] * chunk_elements_);
+}
+
+HomePlace Home::plane_place(size_t i, ChunkIndex chunk, uint64_t element) const {
+  const uint32_t rank = owner(chunk);
+  return {rank, ranks_[rank].parts.planes[i] + first_byte(i, chunk) + infos_[i].bytes(element)};
+}
+
+HomePlace Home::slot_number_place(uint32_t rank, uint32_t sum_chunk) const {
+  return {rank, ranks_[rank].parts.slot_numbers + sum_chunk * sizeof(uint32_t)};
+}
+
+HomePlace Home::sum_slot_place(uint32_t rank, BufferIndex slot) const {
+  return {rank, ranks_[rank].parts.sum_slots + slot * chunk_bytes_};
+}
+
+HomePlace Home::partial_norm_place(uint32_t rank, uint64_t piece) const {
+  return {rank, ranks_[rank].parts.partial_norms + piece * sizeof(double)};
 }
 
 void Home::set_slot(uint32_t sum_chunk, BufferIndex slot) const {

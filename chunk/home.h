@@ -43,6 +43,7 @@ struct HomeOptions {
   std::vector<uint32_t> sums;         ///< sum chunks stored between their uses, ascending
   std::vector<uint32_t> activations;  ///< arena chunks stored while they are idle, ascending
   uint32_t sum_slots = 0;             ///< buffers for finished gradient sums of groups
+  uint32_t fetch_slots = 0;           ///< buffers for weights of other machines
   RankPlace place = {};
 };
 
@@ -63,6 +64,12 @@ struct HomeParts {
   uint64_t sum_slots = 0, slot_numbers = 0, partial_norms = 0;
 };
 
+/// Bytes in the home of a rank on another machine: from `offset` on in its memory.
+struct HomePlace {
+  uint32_t rank;
+  uint64_t offset;
+};
+
 /// All bytes of a home, for memory that the caller allocates. The first copied_bytes() of them are
 /// those that loads and stores copy.
 size_t home_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
@@ -81,13 +88,20 @@ class Home {
   /// REQUIRES: the home is in memory of the caller.
   const HomeParts& parts() const { return parts_; }
   /// Must be called for each other rank before anything of that rank is accessed. `memory`: the
-  /// memory of its home, in this process.
+  /// memory of its home, in this process; null if the rank is on another machine.
   void connect(uint32_t rank, std::byte* memory, const HomeParts& parts);
 
   /// Does this rank own the chunk?
-  bool is_mine(ChunkIndex chunk) const { return owner_of(chunk, place_.num_ranks) == place_.rank; }
-  /// The i-th plane of a chunk, in the home of its owner. REQUIRES: the chunk is in host memory.
+  bool is_mine(ChunkIndex chunk) const { return owner(chunk) == place_.rank; }
+  uint32_t owner(ChunkIndex chunk) const { return owner_of(chunk, place_.num_ranks); }
+  /// Is the rank on this machine? The memory of other machines has places instead of addresses.
+  bool is_near(uint32_t rank) const { return place_.is_near(rank); }
+  /// The i-th plane of a chunk, in the home of its owner. REQUIRES: the chunk is in host memory,
+  /// and its owner is near.
   std::byte* plane(size_t i, ChunkIndex chunk) const;
+  /// The place of element `element` of this plane, counted from the first of the chunk. REQUIRES:
+  /// as plane(), but the owner is not near.
+  HomePlace plane_place(size_t i, ChunkIndex chunk, uint64_t element) const;
   /// The address of an element of the weight plane. REQUIRES: there is one rank, and all chunks are
   /// in host memory.
   std::byte* weight(uint64_t element) const {
@@ -107,6 +121,12 @@ class Home {
   /// The slot in which a sum chunk of a rank is, counted over all groups of that rank. REQUIRES:
   /// that rank has called set_slot(), and this happened before.
   const std::byte* slot_of(uint32_t rank, uint32_t sum_chunk) const;
+  /// The same for a rank that is not near: where it wrote the number of the slot (a uint32_t), and
+  /// where a slot is.
+  HomePlace slot_number_place(uint32_t rank, uint32_t sum_chunk) const;
+  HomePlace sum_slot_place(uint32_t rank, BufferIndex slot) const;
+  /// A buffer for weights of other machines. REQUIRES: slot < HomeOptions::fetch_slots.
+  std::byte* fetch_slot(BufferIndex slot) const { return fetched_ + slot * chunk_bytes_; }
   /// The sum of squares of each piece of the parameter space, also of chunks on the device. Empty
   /// if nothing is updated. The owner of a chunk makes those of its pieces; those of other owners
   /// are there when Message::Norms was received (scheduler/plan/plan.h).
@@ -114,10 +134,12 @@ class Home {
   std::span<double> partial_norms(uint32_t rank) const {
     return {reinterpret_cast<double*>(ranks_[rank].partials), num_partials_};
   }
+  HomePlace partial_norm_place(uint32_t rank, uint64_t piece) const;
 
  private:
-  /// The addresses of a rank's home.
+  /// The addresses of a rank's home; null if the rank is not near.
   struct OfRank {
+    HomeParts parts = {};
     std::array<std::byte*, kMostPlanes> planes = {};
     std::byte* sum_slots = nullptr;
     std::byte* slot_numbers = nullptr;
@@ -130,6 +152,7 @@ class Home {
   OfRank& own() { return ranks_[place_.rank]; }
   void set_parts(std::byte* memory, std::span<const size_t> offsets);
   void connect_parts(uint32_t rank, std::byte* memory, const HomeParts& parts);
+  uint64_t first_byte(size_t plane, ChunkIndex chunk) const;
 
   size_t chunk_bytes_;
   uint64_t chunk_elements_;
@@ -146,6 +169,7 @@ class Home {
   std::byte* gradients_ = nullptr;
   std::byte* sums_ = nullptr;
   std::byte* activations_ = nullptr;
+  std::byte* fetched_ = nullptr;
   size_t num_partials_ = 0;
 };
 

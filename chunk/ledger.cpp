@@ -9,7 +9,7 @@
 namespace ebb {
 
 std::string_view name_of(Tier tier) {
-  static constexpr std::string_view kNames[] = {"none", "host", "device"};
+  static constexpr std::string_view kNames[] = {"none", "host", "device", "peer"};
   return kNames[static_cast<int>(tier)];
 }
 

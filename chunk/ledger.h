@@ -12,8 +12,9 @@
 
 namespace ebb {
 
-/// None: nowhere. A move from None allocates; no entry of a ledger has it.
-enum class Tier : uint8_t { None, Host, Device };
+/// None: nowhere. A move from None allocates. Peer: the host memory of another machine. Entries of
+/// a ledger are of Host or Device.
+enum class Tier : uint8_t { None, Host, Device, Peer };
 std::string_view name_of(Tier tier);
 
 struct LedgerEntry {

@@ -11,6 +11,12 @@ namespace ebb {
 struct RankPlace {
   uint32_t rank = 0;
   uint32_t num_ranks = 1;
+  uint32_t num_machines = 1;  ///< each with the same number of ranks, numbered machine by machine
+
+  uint32_t ranks_per_machine() const { return num_ranks / num_machines; }
+  uint32_t machine_of(uint32_t of) const { return of / ranks_per_machine(); }
+  /// Is the rank `of` on the machine of this rank, so that this rank can address its memory?
+  bool is_near(uint32_t of) const { return machine_of(of) == machine_of(rank); }
   bool operator==(const RankPlace&) const = default;
 };
 

@@ -210,6 +210,8 @@ std::unique_ptr<Stream> CudaDevice::create_stream(StreamKind role) {
       return std::make_unique<CudaHostStream>(context_, "ebb send");
     case StreamKind::Receive:
       return std::make_unique<CudaHostStream>(context_, "ebb receive");
+    case StreamKind::Fetch:
+      return std::make_unique<CudaHostStream>(context_, "ebb fetch");
     case StreamKind::Compute:
     case StreamKind::Load:
     case StreamKind::Store:

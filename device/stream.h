@@ -70,8 +70,9 @@ enum class StreamKind : uint8_t {
   // What other ranks are told and what this rank waits for, on host threads:
   Send,
   Receive,
+  Fetch,  ///< other machines to host, on a host thread
 };
-inline constexpr int kNumStreamKinds = 6;
+inline constexpr int kNumStreamKinds = 7;
 
 /// Within: from device memory to device memory.
 enum class CopyKind : uint8_t { Load, Store, Within };

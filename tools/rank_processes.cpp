@@ -16,6 +16,7 @@
 
 #include "comm/process_ranks.h"
 #include "device/errors.h"
+#include "scheduler/run/trainer.h"
 #include "system/quiet_thread.h"
 #include "system/unique_fd.h"
 
@@ -136,9 +137,7 @@ RankProcesses::RankProcesses(uint32_t num_ranks, const std::vector<std::string>&
 
 RankProcesses::~RankProcesses() = default;
 
-RankPlace RankProcesses::place() const {
-  return ranks_ == nullptr ? RankPlace{} : RankPlace{ranks_->rank(), ranks_->size()};
-}
+RankPlace RankProcesses::place() const { return place_of(ranks_.get()); }
 
 void RankProcesses::fail(const char* error) noexcept {
   if (ranks_ != nullptr) ranks_->fail(error);

@@ -42,7 +42,8 @@ std::string format_spent(const SpentTime& spent) {
   for (int i = 0; i < kNumWaitCauses; ++i) {
     const auto cause = static_cast<WaitCause>(i);
     if (cause == WaitCause::Program) continue;
-    if (cause == WaitCause::Ranks && spent.waited_s(cause) == 0) continue;  // there may be one
+    const bool is_of_ranks = cause == WaitCause::Ranks || cause == WaitCause::Fetch;
+    if (is_of_ranks && spent.waited_s(cause) == 0) continue;  // there may be one rank
     text += fmt::format(" {} {:.1f} %,", name_of(cause), percent(spent.waited_s(cause)));
   }
   return text + fmt::format(" rest {:.1f} %", percent(spent.rest_s));

@@ -45,7 +45,7 @@ uint64_t train(ebb::Ranks* ranks) {
                                     .chunk_bytes = 256 << 10,
                                     .gradient_accumulation = kNumMicroBatches};
   ebb::Budgets budgets{.device = {.num_threads = 1}};
-  if (ranks != nullptr) budgets.place = {ranks->rank(), ranks->size()};
+  budgets.place = place_of(ranks);
   const ebb::Preparation prepared = ebb::prepare(model, options, budgets);
   const auto device = ebb::create_device({.profile = budgets.device});
   ebb::Trainer trainer(model, *device, prepared, ranks);

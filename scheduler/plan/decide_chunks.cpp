@@ -145,6 +145,7 @@ std::vector<ChunkRecord> chunks_of_ranks(const Layout& layout, const RankPlace& 
   for (ChunkIndex c{0}; c < chunks.size(); ++c) {
     chunks[c].owner = owner_of(c, place.num_ranks);
     chunks[c].is_mine = chunks[c].owner == place.rank;
+    chunks[c].is_near = place.is_near(chunks[c].owner);
   }
   return chunks;
 }

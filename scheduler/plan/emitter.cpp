@@ -28,9 +28,15 @@ void Emitter::emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, It
 
 void Emitter::emit_assignment(const Assignment& assignment) {
   const ChunkId id = chunk_trace_.chunk_id(assignment.chunk);
-  const OpIndex updated = assignment.copy ? update_before(id) : kNone;
-  const Op move =
+  OpIndex source = assignment.copy ? update_before(id) : kNone;
+  Op move =
       make_move(id, assignment.copy ? Tier::Host : Tier::None, Tier::Device, assignment.block);
+  const bool is_fetched =
+      assignment.copy && id.space == Space::Weights && !plan_.chunks[id.index].is_near;
+  if (is_fetched) {
+    source = emit_fetch(id, source);
+    move.slot = plan_.ops[source].slot;
+  }
   if (assignment.victim != kNone) {
     emit_drop(move.stream, assignment.victim, assignment.block, assignment.victim_item,
               assignment.victim_store);
@@ -38,10 +44,20 @@ void Emitter::emit_assignment(const Assignment& assignment) {
   const OpIndex left = last_drop_[assignment.chunk];
   const bool left_there = left != kNone && plan_.ops[left].stream != move.stream;
   const OpIndex index =
-      emit(move, {store_op(assignment.own_store), updated, left_there ? left : kNone});
+      emit(move, {store_op(assignment.own_store), source, left_there ? left : kNone});
   if (!assignment.copy) return;
+  if (is_fetched) last_load_of_slot_[move.slot] = index;
   pending_load_[assignment.chunk] = index;
   plan_.loaded_bytes += layout_.used_bytes(id);
+}
+
+/// Fetches weights from the machine of their owner to the slot whose last fetch is longest ago.
+OpIndex Emitter::emit_fetch(ChunkId id, OpIndex updated) {
+  Op op = make_move(id, Tier::Peer, Tier::Host);
+  op.slot = next_slot_;
+  plan_.fetched_bytes += layout_.used_bytes(id);
+  next_slot_ = BufferIndex((next_slot_ + 1) % kFetchSlots);
+  return emit(op, {updated, last_load_of_slot_[op.slot]});
 }
 
 void Emitter::emit_assignments_after(ItemIndex position) {
@@ -274,6 +290,7 @@ void Emitter::run() {
   if (chunk_trace_.adds_groups_on_host) slots_.emplace(layout_, chunk_trace_.trained);
   has_new_update_.assign(layout_.num_chunks(), false);
   added_.assign(layout_.num_chunks(), kNone);
+  last_load_of_slot_.assign(kFetchSlots, kNone);
 
   for (const ChunkIndex c : plan_.chunks_that(&ChunkRecord::defers_update)) {
     emit_update(c, kNone, true);
@@ -286,6 +303,7 @@ void Emitter::run() {
   }
   emit_end();
   if (slots_) plan_.sum_slots = slots_->num_slots();
+  if (options_.division.place.num_machines > 1) plan_.fetch_slots = kFetchSlots;
 }
 
 }  // namespace ebb

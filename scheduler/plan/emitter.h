@@ -36,6 +36,7 @@ class Emitter {
   void order_assignments();
   void emit_assignments_after(ItemIndex position);
   void emit_assignment(const Assignment& assignment);
+  OpIndex emit_fetch(ChunkId chunk, OpIndex updated);
   /// Drops the copy of `chunk` on the device after `store`, or if that is kNone, after `last_item`.
   void emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, ItemIndex last_item,
                  StoreIndex store);
@@ -78,9 +79,11 @@ class Emitter {
   std::vector<OpIndex> last_update_;
   std::vector<bool> has_new_update_;  // [parameter chunk of another rank] a message is to come
   std::vector<OpIndex> added_;        // [parameter chunk] adds its groups, or the message about it
-  std::optional<SumSlots> slots_;     // if the sums of groups are added in host memory
-  std::vector<uint32_t> parts_stored_;   // [parameter chunk] gradient chunks stored
-  OpIndex last_gradient_store_ = kNone;  // or the last addition of groups
+  std::vector<OpIndex> last_load_of_slot_;  // [fetch slot]
+  BufferIndex next_slot_{0};                // of the next fetch
+  std::optional<SumSlots> slots_;           // if the sums of groups are added in host memory
+  std::vector<uint32_t> parts_stored_;      // [parameter chunk] gradient chunks stored
+  OpIndex last_gradient_store_ = kNone;     // or the last addition of groups
   OpIndex last_sum_store_ = kNone;
   OpIndex norm_ = kNone;
 };

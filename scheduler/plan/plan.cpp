@@ -124,17 +124,35 @@ Plan make_initialise_plan(const Plan& plan) {
   return initialise;
 }
 
+/// Weights of other machines are fetched one after the other, to the first slot.
 Plan make_warm_up_plan(const Plan& plan, const Layout& layout) {
-  Plan warm_up{.chunks = plan.chunks};
+  Plan warm_up{.chunks = plan.chunks, .fetch_slots = plan.fetch_slots};
   for (ChunkRecord& chunk : warm_up.chunks) {
     chunk.last_block = chunk.first_block;
     if (!chunk.is_on_device()) chunk.first_block = kNone;
   }
+  const auto add = [&](Op op, OpIndex wait) {
+    op.first_wait = static_cast<uint32_t>(warm_up.waits.size());
+    op.num_waits = wait == kNone ? 0 : 1;
+    if (wait != kNone) warm_up.waits.push_back(wait);
+    warm_up.ops.push_back(op);
+    return OpIndex(warm_up.ops.size() - 1);
+  };
+  OpIndex last_load = kNone;  // from the slot
   for (const ChunkIndex c : warm_up.chunks_by(&ChunkRecord::last_block)) {
-    if (warm_up.chunks[c].is_on_device()) continue;
+    const ChunkRecord& chunk = warm_up.chunks[c];
+    if (chunk.is_on_device()) continue;
     const ChunkId id{Space::Weights, c};
-    warm_up.ops.push_back(make_move(id, Tier::Host, Tier::Device, warm_up.chunks[c].last_block));
+    Op load = make_move(id, Tier::Host, Tier::Device, chunk.last_block);
     warm_up.loaded_bytes += layout.used_bytes(id);
+    if (chunk.is_near) {
+      add(load, kNone);
+      continue;
+    }
+    Op fetch = make_move(id, Tier::Peer, Tier::Host);
+    load.slot = fetch.slot = BufferIndex(0);
+    last_load = add(load, add(fetch, last_load));
+    warm_up.fetched_bytes += layout.used_bytes(id);
   }
   return warm_up;
 }

@@ -2,7 +2,7 @@
 // layout and a number of blocks.
 //
 // A plan is a list of operations, in the order in which they are submitted. Each operation runs on
-// one of six streams. Operations of one stream run in order; an operation also waits for the
+// one of seven streams. Operations of one stream run in order; an operation also waits for the
 // events of the operations that it names. Drops and allocations take no time and have no event. If
 // an operation names a drop, it waits for the operations that the drop names. A plan is executed
 // (scheduler/run/executor.h), validated (validate.h), simulated (simulate.h), printed and compared.
@@ -35,7 +35,9 @@
 //
 // With several ranks, each has a plan of its own. It loads weights from the memory of their owner,
 // stores gradient sums in slots of its own memory, and adds and updates its own chunks only. Ranks
-// meet in messages, which carry no bytes: all ranks can address the memory of each other.
+// meet in messages, which carry no bytes: a rank can address or read the memory of all others. The
+// weights of an owner on another machine are fetched to a slot in host memory and loaded from
+// there.
 //
 // Everything here is a plain value or a pure function.
 #pragma once
@@ -116,7 +118,8 @@ struct Op {
   BlockIndex block = kNone;  ///< Move to the device, and Drop
   /// Move of a gradient to the host; AddGroups, Speculate, Update on the host.
   BufferIndex gradient_buffer = kNone;
-  BufferIndex slot = kNone;            ///< Move of finished gradient sums to the host
+  /// Move of finished gradient sums to the host; fetch of weights, and load of fetched weights.
+  BufferIndex slot = kNone;
   Message message = Message::Weights;  ///< Send, Receive
   /// Update: it belongs to the step before this one. Send, Receive of weights: after that update.
   bool deferred = false;
@@ -125,7 +128,9 @@ struct Op {
 };
 
 /// Is the operation a load or a store?
-inline bool is_copy(const Op& op) { return op.kind == OpKind::Move && op.from != Tier::None; }
+inline bool is_copy(const Op& op) {
+  return op.kind == OpKind::Move && op.from != Tier::None && op.from != Tier::Peer;
+}
 
 /// What a Move between two tiers is called, and the stream on which it runs.
 struct MoveInfo {
@@ -141,6 +146,7 @@ inline constexpr MoveInfo kMoves[] = {
     {Tier::None, Tier::Device, "allocate", StreamKind::Compute},
     {Tier::Host, Tier::Device, "load", StreamKind::Load},
     {Tier::Device, Tier::Host, "store", StreamKind::Store},
+    {Tier::Peer, Tier::Host, "fetch", StreamKind::Fetch},
 };
 /// The row of a move; null if the move does not exist.
 const MoveInfo* find_move(Tier from, Tier to);
@@ -160,6 +166,9 @@ inline constexpr uint32_t kGradientBuffers = 4;
 
 inline constexpr Schedule kDefaultSchedule{.deferred_share = kDeferredShare,
                                            .gradient_buffers = kGradientBuffers};
+
+/// One slot is loaded from, and three are filled.
+inline constexpr uint32_t kFetchSlots = 4;
 
 /// What make_plan() is to do.
 struct PlanOptions {
@@ -195,6 +204,8 @@ struct Plan {
   std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending
   size_t loaded_bytes = 0;                        ///< of chunks
   size_t stored_bytes = 0;                        ///< of chunks, without partial norms
+  uint32_t fetch_slots = 0;                       ///< host buffers for weights of other machines
+  size_t fetched_bytes = 0;                       ///< of chunks
   uint32_t peak_blocks = 0;                       ///< the most blocks in use at once
 
   /// The number of chunks of which this is true, for example count(&ChunkRecord::is_deferred).

@@ -42,6 +42,7 @@ std::string to_string(const Plan& plan, const Trace& trace) {
     if (op.kind == OpKind::Send || op.kind == OpKind::Receive)
       text += fmt::format(" {}", name_of(op.message));
     if (op.kind == OpKind::Move) text += fmt::format(" {} -> {}", name_of(op.from), name_of(op.to));
+    if (op.slot != kNone) text += fmt::format(" slot {}", op.slot);
     if (op.block != kNone) text += fmt::format(" block {}", op.block);
     if (op.num_waits > 0) text += " after";
     for (const OpIndex w : plan.waits_of(op)) text += fmt::format(" {}", w);

@@ -387,6 +387,7 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
         info_of(StreamKind::Compute).name},
        {bound.load_s, info_of(StreamKind::Load).name},
        {bound.store_s, info_of(StreamKind::Store).name},
+       {both(StreamKind::Fetch), info_of(StreamKind::Fetch).name},
        {update_on_cores(bound.update_s, copied_bytes, machine), info_of(StreamKind::Update).name}});
   if (clipped) {
     const double early_bytes =

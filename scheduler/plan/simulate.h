@@ -34,9 +34,10 @@ struct Machine {
   double device_bytes_per_s = 0;              ///< device memory
   double load_bytes_per_s = 0;                ///< host to device
   double store_bytes_per_s = 0;
-  double update_bytes_per_s = 0;  ///< host memory, for the optimizer
-  bool shared_cores = false;      ///< kernels, copies and the optimizer use the same cores
-  bool emulate_compute = false;   ///< with shared cores: kernels sleep and use no core
+  double network_bytes_per_s = 0;  ///< from other machines
+  double update_bytes_per_s = 0;   ///< host memory, for the optimizer
+  bool shared_cores = false;       ///< kernels, copies and the optimizer use the same cores
+  bool emulate_compute = false;    ///< with shared cores: kernels sleep and use no core
   double copy_bytes_per_s =
       0;  ///< with shared cores: the rate at which all cores together copy; 0: copies use no core
 };
@@ -59,6 +60,7 @@ inline constexpr StreamInfo kStreams[] = {
     {StreamKind::Update, "update", &Machine::update_bytes_per_s},
     {StreamKind::Send, "send"},
     {StreamKind::Receive, "receive"},
+    {StreamKind::Fetch, "fetch", &Machine::network_bytes_per_s},
 };
 static_assert(std::size(kStreams) == kNumStreamKinds);
 static_assert([] {

@@ -68,7 +68,7 @@ Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
       order_(plan),
       report_(plan, order_.messages()),
       memory_(layout, validation::num_arena_chunks(trace, layout.chunk_bytes()), options.num_blocks,
-              order_, report_),
+              plan.fetch_slots, order_, report_),
       activations_(trace, layout, memory_, report_),
       gradients_(plan, layout, options, memory_, report_),
       groups_(plan, layout, options, trained_parameters(trace, layout.num_parameters()), memory_,
@@ -159,6 +159,14 @@ void Checker::check_move(const Op& op) {
   if (op.plane >= planes.size() || !planes[op.plane].is_copied) {
     return report_.complain("moves plane {}, which is not copied", op.plane);
   }
+  const bool is_far = op.chunk.space == Space::Weights && !plan_.chunks[op.chunk.index].is_near;
+  if (op.from == Tier::Peer || (op.from == Tier::Host && op.to == Tier::Device)) {
+    if (is_far != (op.slot != kNone)) {
+      report_.complain("{} weights of rank {}", is_far ? "does not fetch" : "fetches",
+                       plan_.chunks[op.chunk.index].owner);
+    }
+  }
+  if (op.from == Tier::Peer) return memory_.fetch(op);
   if (op.to == Tier::Device) return memory_.bring(op);
   memory_.store(op);
   if (op.chunk.space == Space::GradientSums) {
@@ -265,6 +273,7 @@ void Checker::check_counts() {
   compare("blocks", plan_.num_blocks, options_.num_blocks);
   compare("peak blocks", plan_.peak_blocks, memory_.peak_blocks());
   compare("loaded bytes", plan_.loaded_bytes, memory_.loaded_bytes());
+  compare("fetched bytes", plan_.fetched_bytes, memory_.fetched_bytes());
   compare("stored bytes", plan_.stored_bytes, memory_.stored_bytes());
   const auto compare_chunks = [&](Space space, const std::vector<uint32_t>& said,
                                   const std::vector<bool>& stored) {

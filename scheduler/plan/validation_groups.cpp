@@ -22,7 +22,8 @@ Groups::Groups(const Plan& plan, const Layout& layout, const PlanOptions& option
   for (ChunkIndex c{0}; c < chunks_.size(); ++c) {
     const ChunkRecord& chunk = plan.chunks[c];
     if (chunk.owner != owner_of(c, place.num_ranks) ||
-        chunk.is_mine != (chunk.owner == place.rank)) {
+        chunk.is_mine != (chunk.owner == place.rank) ||
+        chunk.is_near != place.is_near(chunk.owner)) {
       report_.complain("the record of parameter chunk {} is wrong about its owner", c);
     }
     if (!options.update || !options.division.adds_groups_on_host()) continue;

@@ -6,8 +6,12 @@
 namespace ebb::validation {
 
 Memory::Memory(const Layout& layout, uint32_t num_arena_chunks, uint32_t num_blocks,
-               const Order& order, Report& report)
-    : layout_(layout), order_(order), report_(report), blocks_(num_blocks) {
+               uint32_t num_fetch_slots, const Order& order, Report& report)
+    : layout_(layout),
+      order_(order),
+      report_(report),
+      blocks_(num_blocks),
+      slots_(num_fetch_slots) {
   for (size_t s = 0; s < kNumSpaces; ++s) {
     const Space space = static_cast<Space>(s);
     const uint32_t count =
@@ -104,7 +108,7 @@ void Memory::bring(const Op& op) {
   allocate(c, op.block);
   if (op.from == Tier::None) return;
   loaded_bytes_ += layout_.used_bytes(op.chunk);
-  load_content(c);
+  chunks_[c].device.version = op.slot == kNone ? read_home(c) : read_slot(op);
 }
 
 void Memory::allocate(FlatIndex c, BlockIndex b) {
@@ -125,7 +129,8 @@ void Memory::allocate(FlatIndex c, BlockIndex b) {
   chunk.device = {.version = 0, .writer = report_.at(), .readers = {}};
 }
 
-void Memory::load_content(FlatIndex c) {
+/// Returns the version of the content in the memory of its owner, which is copied now.
+uint32_t Memory::read_home(FlatIndex c) {
   Chunk& chunk = chunks_[c];
   if (chunk.home.version == 0) report_.complain("{} has no content in host memory", name(c));
   if (chunk.home.version != chunk.newest)
@@ -133,7 +138,32 @@ void Memory::load_content(FlatIndex c) {
   const OpIndex writer = chunk.home.writer;
   if (!comes_after(writer)) require_after(writer, "writes {} in host memory", name(c));
   add_reader(chunk.home);
-  chunk.device.version = chunk.home.version;
+  return chunk.home.version;
+}
+
+void Memory::fetch(const Op& op) {
+  const FlatIndex c = flat_index(op.chunk);
+  if (op.slot >= slots_.size()) {
+    return report_.complain("fetches {} to slot {} of {}", name(c), op.slot, slots_.size());
+  }
+  fetched_bytes_ += layout_.used_bytes(op.chunk);
+  Slot& slot = slots_[op.slot];
+  require_after_all(slot.copy, slot.chunk == kNone ? c : slot.chunk, " in its slot");
+  slot = {.chunk = c, .copy = {.version = read_home(c), .writer = report_.at(), .readers = {}}};
+}
+
+/// The same for fetched weights in their slot.
+uint32_t Memory::read_slot(const Op& load) {
+  const FlatIndex c = flat_index(load.chunk);
+  if (load.slot >= slots_.size() || slots_[load.slot].chunk != c) {
+    report_.complain("{} is not in slot {}", name(c), load.slot);
+    return 0;
+  }
+  Copy& copy = slots_[load.slot].copy;
+  if (copy.version != chunks_[c].newest) report_.complain("{} in its slot is out of date", name(c));
+  require_after(copy.writer, "fetches {}", name(c));
+  add_reader(copy);
+  return copy.version;
 }
 
 void Memory::store(const Op& op) {

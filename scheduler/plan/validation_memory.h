@@ -46,8 +46,8 @@ class Report {
 
 class Memory {
  public:
-  Memory(const Layout& layout, uint32_t num_arena_chunks, uint32_t num_blocks, const Order& order,
-         Report& report);
+  Memory(const Layout& layout, uint32_t num_arena_chunks, uint32_t num_blocks,
+         uint32_t num_fetch_slots, const Order& order, Report& report);
 
   bool exists(ChunkId id) const;
   /// The operation that is checked must come after `earlier`, "which <what>".
@@ -65,6 +65,8 @@ class Memory {
   void write(ChunkId id) { write(flat_index(id)); }
   /// Counts how often the chunk got a block: with the same number its content was not lost.
   uint32_t stay(ChunkId id) const { return chunks_[flat_index(id)].stay; }
+  /// Fetched weights wait in this slot.
+  void fetch(const Op& op);
   /// The content of this chunk is not needed any more.
   void forget(ChunkId id);
 
@@ -90,6 +92,7 @@ class Memory {
   /// Exactly these chunks must be on the device, as the next step expects them.
   void check_end(std::span<const ChunkRecord> chunks);
   uint32_t peak_blocks() const { return peak_blocks_; }
+  size_t fetched_bytes() const { return fetched_bytes_; }
   size_t loaded_bytes() const { return loaded_bytes_; }
   size_t stored_bytes() const { return stored_bytes_; }
 
@@ -110,6 +113,10 @@ class Memory {
     bool resident = false;  // before the first operation
     OpIndex last_drop = kNone;
   };
+  struct Slot {
+    FlatIndex chunk = kNone;
+    Copy copy;
+  };
   struct Block {
     FlatIndex occupant = kNone;
     OpIndex last_drop = kNone;
@@ -129,7 +136,8 @@ class Memory {
   void read(FlatIndex chunk);
   void write(FlatIndex chunk);
   void allocate(FlatIndex chunk, BlockIndex block);
-  void load_content(FlatIndex chunk);
+  uint32_t read_home(FlatIndex chunk);
+  uint32_t read_slot(const Op& load);
 
   const Layout& layout_;
   const Order& order_;
@@ -137,8 +145,9 @@ class Memory {
   std::array<uint32_t, kNumSpaces + 1> first_flat_{};
   std::vector<Chunk> chunks_;
   std::vector<Block> blocks_;
+  std::vector<Slot> slots_;  // of fetched weights
   uint32_t num_taken_ = 0, peak_blocks_ = 0;
-  size_t loaded_bytes_ = 0, stored_bytes_ = 0;
+  size_t loaded_bytes_ = 0, stored_bytes_ = 0, fetched_bytes_ = 0;
 };
 
 }  // namespace ebb::validation

@@ -54,13 +54,13 @@ class AllRanks {
     return true;
   }
 
-  /// The program thread submits in the order of the plan. It submits a call when the loads of the
-  /// call are done, or earlier.
+  /// The program thread submits in the order of the plan. It submits a call or a fetch when the
+  /// loads that it names are done, or earlier.
   static bool submit(Rank& rank) {
     const uint32_t before = rank.num_submitted;
     for (; rank.num_submitted < rank.done.size(); ++rank.num_submitted) {
       const Op& op = rank.plan->ops[rank.num_submitted];
-      if (op.kind != OpKind::Call) continue;
+      if (op.kind != OpKind::Call && op.stream != StreamKind::Fetch) continue;
       for (const OpIndex w : rank.plan->waits_of(op)) {
         const bool loads = rank.plan->ops[w].stream == StreamKind::Load;
         if (loads && !rank.done[w]) return rank.num_submitted != before;

@@ -14,7 +14,7 @@ constexpr CauseInfo kCauses[kNumWaitCauses] = {
     {"updates", "host memory bandwidth"}, {"loads", "link to the device"},
     {"stores", "link to the host"},       {"free blocks", "device memory"},
     {"the norm", "last gradients, norm"}, {"the program", "submitting kernels"},
-    {"other ranks", "the slowest rank"},
+    {"other ranks", "the slowest rank"},  {"fetches", "network"},
 };
 
 /// The cause where this operation took the time.
@@ -30,6 +30,8 @@ WaitCause cause_of(const Op& op) {
     case StreamKind::Send:
     case StreamKind::Receive:
       return WaitCause::Ranks;
+    case StreamKind::Fetch:
+      return WaitCause::Fetch;
     case StreamKind::Compute:
       break;
   }

@@ -30,8 +30,9 @@ enum class WaitCause : uint8_t {
   Norm,     ///< the norm was being added up
   Program,  ///< the program had not submitted the operation yet
   Ranks,    ///< another rank was late
+  Fetch,    ///< the network was busy
 };
-inline constexpr int kNumWaitCauses = 7;
+inline constexpr int kNumWaitCauses = 8;
 
 /// "updates", "loads": what compute waited for.
 std::string_view name_of(WaitCause cause);

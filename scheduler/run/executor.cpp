@@ -36,6 +36,7 @@ void ChunkWork::speculate(ChunkIndex, BufferIndex, bool) { refuse(); }
 void ChunkWork::add_groups(ChunkIndex, BufferIndex) { refuse(); }
 void ChunkWork::send(const Op&) { refuse(); }
 void ChunkWork::receive(const Op&) { refuse(); }
+void ChunkWork::fetch(const Op&) { refuse(); }
 Cost ChunkWork::update_cost(ChunkIndex) const { refuse(); }
 
 // ---- Spaces
@@ -73,7 +74,8 @@ Executor::Executor(Device& device, Stream& compute, const Layout& layout, Device
   begun_.reserve(16);
   for (int kind = 0; kind < kNumStreamKinds; ++kind) {
     const auto stream_kind = static_cast<StreamKind>(kind);
-    const bool is_message = stream_kind == StreamKind::Send || stream_kind == StreamKind::Receive;
+    const bool is_message = stream_kind == StreamKind::Send || stream_kind == StreamKind::Receive ||
+                            stream_kind == StreamKind::Fetch;
     if (is_message && !has_messages) continue;
     if (stream_kind == StreamKind::Compute) {
       streams_[kind] = &compute;
@@ -295,7 +297,7 @@ void Executor::submit(OpIndex index) {
       last_compute_op_ = index;
       break;
     case OpKind::Move:
-      submit_store(op);
+      submit_move(op);
       break;
     case OpKind::Norm:
       on.submit({.name = "norm"}, [this] {
@@ -356,11 +358,23 @@ void Executor::lease_loaded(const Op& round) {
 
 /// The address in host memory that a load copies from or a store copies to.
 std::byte* Executor::host_address(const Op& op) const {
-  if (op.chunk.space == Space::Weights) return home_.plane(op.plane, ChunkIndex(op.chunk.index));
+  if (op.chunk.space == Space::Weights) {
+    if (op.slot != kNone) return home_.fetch_slot(op.slot);
+    return home_.plane(op.plane, ChunkIndex(op.chunk.index));
+  }
   if (op.slot != kNone) return home_.sum_slot(op.slot);
   if (op.chunk.space != Space::Gradients) return home_.host_buffer(op.chunk);
   const uint32_t part = op.chunk.index % layout_.gradient_chunks_per_chunk();
   return home_.gradient_buffer(op.gradient_buffer) + part * layout_.chunk_bytes();
+}
+
+/// Submits a store or a fetch.
+void Executor::submit_move(const Op& op) {
+  if (op.from == Tier::Device) return submit_store(op);
+  stream(op.stream).submit({.name = "fetch"}, [this, &op] {
+    const ProfiledRange fetch(device_, range_of(op));
+    work_.fetch(op);
+  });
 }
 
 void Executor::submit_store(const Op& op) {

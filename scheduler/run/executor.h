@@ -91,9 +91,11 @@ class ChunkWork {
   virtual void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late);
   /// Adds the sums of all groups for a parameter chunk, and rounds them to its finished gradient.
   virtual void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer);
-  // Messages to and from other ranks: called on the threads of the send and receive streams.
+  // Messages to and from other ranks, and the weights of other machines: called on the threads of
+  // the send, receive and fetch streams.
   virtual void send(const Op& op);
   virtual void receive(const Op& op);
+  virtual void fetch(const Op& op);
   /// The plan threw this error, and no other plan can run. Called before the executor waits for
   /// submitted work, which may wait for other ranks.
   virtual void stopped(std::string_view /*error*/) noexcept {}
@@ -112,7 +114,7 @@ struct ExecutorStats {
 class Executor : public Hooks {
  public:
   /// The kernels of calls run on `compute`. The executor creates the other streams; those for
-  /// messages only if `has_messages`. `max_ops`: the most operations of a plan.
+  /// messages and fetches only if `has_messages`. `max_ops`: the most operations of a plan.
   Executor(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
            const Home& home, ChunkWork& work, uint32_t max_ops, bool has_messages = false);
   ~Executor() override;
@@ -156,6 +158,7 @@ class Executor : public Hooks {
   void submit_until_call();
   void submit(OpIndex index);
   void allocate(OpIndex index);
+  void submit_move(const Op& op);
   void submit_store(const Op& op);
   std::byte* host_address(const Op& op) const;
   void wait_for_all(std::span<const OpIndex> waits, Stream& stream);

@@ -3,18 +3,20 @@
 #include <algorithm>
 #include <cstring>
 
-namespace ebb {
+#include "scheduler/search/memory_sizes.h"
 
+namespace ebb {
 GroupAdder::GroupAdder(const Layout& layout, const Home& home, std::vector<bool> trained,
-                       const Division& division)
+                       const Division& division, Ranks* ranks)
     : layout_(layout),
       home_(home),
       trained_(std::move(trained)),
-      slot_elements_(layout.chunk_bytes() / sizeof(float)) {
+      slot_elements_(layout.chunk_bytes() / sizeof(float)),
+      ranks_(ranks) {
   for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {
     const uint32_t count = share_of(division, rank).groups.count;
     for (uint32_t i = 0; i < count; ++i) {
-      groups_.push_back({rank, i * layout.sum_chunks_per_group()});
+      groups_.push_back({rank, i * layout.sum_chunks_per_group(), home.is_near(rank)});
     }
   }
   uint32_t most_uses = 1;
@@ -23,6 +25,9 @@ GroupAdder::GroupAdder(const Layout& layout, const Home& home, std::vector<bool>
   }
   addresses_.resize(most_uses * groups_.size());
   uses_.resize(most_uses);
+  far_slots_.resize(num_far_pieces(layout, division));
+  far_sums_.resize(far_slots_.size() * kFarPieceElements);
+  parts_.reserve(far_slots_.size());
 }
 
 uint64_t GroupAdder::sum_element(const Segment& part, uint32_t use) const {
@@ -45,16 +50,66 @@ uint64_t GroupAdder::elements_in_one_slot(const Segment& part) const {
   return count;
 }
 
-void GroupAdder::add_part(ThreadTeam& team, const Segment& part, std::byte* gradient) {
-  const uint32_t num_uses = layout_.parameter(part.parameter).num_uses;
+/// Calls add(i, use, group) for the i-th sums of the part on another machine.
+template <class Add>
+void GroupAdder::for_each_far(const Segment& part, const Add& add) const {
+  size_t i = 0;
+  for (uint32_t use = 0; use < layout_.parameter(part.parameter).num_uses; ++use) {
+    for (const Group& group : groups_) {
+      if (!group.is_near) add(i++, use, group);
+    }
+  }
+}
+
+/// REQUIRES: the part is in one slot in each use.
+void GroupAdder::read_far_slots(const Segment& part) {
+  parts_.clear();
+  for_each_far(part, [&](size_t i, uint32_t use, const Group& group) {
+    const auto chunk = static_cast<uint32_t>(sum_element(part, use) / slot_elements_);
+    const HomePlace from = home_.slot_number_place(group.rank, group.first_sum_chunk + chunk);
+    parts_.push_back(
+        {from.rank, from.offset, std::as_writable_bytes(std::span(&far_slots_[i], 1))});
+  });
+  ranks_->read(parts_);
+}
+
+void GroupAdder::read_far_sums(const Segment& piece) {
+  parts_.clear();
+  for_each_far(piece, [&](size_t i, uint32_t use, const Group& group) {
+    const HomePlace slot = home_.sum_slot_place(group.rank, BufferIndex(far_slots_[i]));
+    const uint64_t inside = sum_element(piece, use) % slot_elements_ * sizeof(float);
+    const std::span into(&far_sums_[i * kFarPieceElements], piece.num_elements);
+    parts_.push_back({slot.rank, slot.offset + inside, std::as_writable_bytes(into)});
+  });
+  ranks_->read(parts_);
+}
+
+void GroupAdder::add_piece(ThreadTeam& team, const Segment& piece, std::byte* gradient) {
+  const uint32_t num_uses = layout_.parameter(piece.parameter).num_uses;
   auto next = addresses_.begin();
+  size_t far = 0;
   for (uint32_t use = 0; use < num_uses; ++use) {
     const auto first = next;
-    for (const Group& group : groups_) *next++ = sums_at(group, sum_element(part, use));
+    for (const Group& group : groups_) {
+      *next++ = group.is_near ? sums_at(group, sum_element(piece, use))
+                              : &far_sums_[far++ * kFarPieceElements];
+    }
     uses_[use] = {first, next};
   }
   round_sums_in_order(team, std::span(uses_).first(num_uses),
-                      static_cast<int64_t>(part.num_elements), gradient, layout_.gradient_type());
+                      static_cast<int64_t>(piece.num_elements), gradient, layout_.gradient_type());
+}
+
+void GroupAdder::add_part(ThreadTeam& team, const Segment& part, std::byte* gradient) {
+  if (far_slots_.empty()) return add_piece(team, part, gradient);
+  read_far_slots(part);
+  const size_t size = size_of(layout_.gradient_type());
+  for (uint64_t done = 0; done < part.num_elements; done += kFarPieceElements) {
+    const Segment piece{part.parameter, part.first_element + done,
+                        std::min(kFarPieceElements, part.num_elements - done)};
+    read_far_sums(piece);
+    add_piece(team, piece, gradient + done * size);
+  }
 }
 
 void GroupAdder::add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient,

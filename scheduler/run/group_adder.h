@@ -1,6 +1,7 @@
 // Adds the gradient sums of all groups for a parameter chunk in host memory, in the order of the
 // groups, then those of the uses of a tied weight in the order of the calls, and rounds them to the
-// finished gradient (cpu_adam/ordered_sum.h). The sums of other ranks are read in their memory.
+// finished gradient (cpu_adam/ordered_sum.h). The sums of other ranks of this machine are read in
+// their memory. Those of other machines are copied, piece by piece.
 //
 // Thread-safety: one thread calls add(). It allocates nothing.
 #pragma once
@@ -11,6 +12,7 @@
 
 #include "chunk/home.h"
 #include "chunk/layout.h"
+#include "comm/ranks.h"
 #include "cpu_adam/ordered_sum.h"
 #include "scheduler/plan/groups.h"
 #include "system/thread_team.h"
@@ -19,10 +21,10 @@ namespace ebb {
 
 class GroupAdder {
  public:
-  /// `layout` and `home` must outlive this object. trained[p]: a step computes a gradient of
-  /// parameter p.
+  /// `layout`, `home` and `ranks` must outlive this object. trained[p]: a step computes a gradient
+  /// of parameter p. `ranks`: null if there is one rank.
   GroupAdder(const Layout& layout, const Home& home, std::vector<bool> trained,
-             const Division& division);
+             const Division& division, Ranks* ranks);
 
   /// Writes the finished gradient of the chunk: zeros where no parameter is trained. Writes the sum
   /// of squares of each of its pieces to `partials`. REQUIRES: the sums of all ranks for the chunk
@@ -34,8 +36,14 @@ class GroupAdder {
   struct Group {
     uint32_t rank;
     uint32_t first_sum_chunk;
+    bool is_near;  // its rank is on this machine
   };
   void add_part(ThreadTeam& team, const Segment& part, std::byte* gradient);
+  void add_piece(ThreadTeam& team, const Segment& piece, std::byte* gradient);
+  template <class Add>
+  void for_each_far(const Segment& part, const Add& add) const;
+  void read_far_slots(const Segment& part);
+  void read_far_sums(const Segment& piece);
   uint64_t elements_in_one_slot(const Segment& part) const;
   uint64_t sum_element(const Segment& part, uint32_t use) const;
   const float* sums_at(const Group& group, uint64_t element) const;
@@ -47,6 +55,11 @@ class GroupAdder {
   std::vector<Group> groups_;
   std::vector<const float*> addresses_;  // [use][group]
   std::vector<GroupSums> uses_;
+  // Of groups on other machines:
+  Ranks* const ranks_;
+  std::vector<uint32_t> far_slots_;  // [use][group on another machine]
+  std::vector<float> far_sums_;      // [use][group on another machine][element of a piece]
+  std::vector<RemotePart> parts_;
 };
 
 }  // namespace ebb

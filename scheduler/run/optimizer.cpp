@@ -53,7 +53,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       speculation_(device, layout, plan.chunks, options.max_grad_norm) {
   if (ranks_ != nullptr) messages_.emplace(*ranks_, layout_, home_);
   if (plan.division.adds_groups_on_host()) {
-    adder_.emplace(layout_, home_, trained_, plan.division);
+    adder_.emplace(layout_, home_, trained_, plan.division, ranks);
   }
   cut_runs();
   cut_updates();

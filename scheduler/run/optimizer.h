@@ -69,6 +69,7 @@ class Optimizer : public ChunkWork {
   void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) override;
   void send(const Op& op) override { messages_->send(op); }
   void receive(const Op& op) override { messages_->receive(op); }
+  void fetch(const Op& op) override { messages_->fetch(op); }
   void stopped(std::string_view error) noexcept override;
   Cost update_cost(ChunkIndex chunk) const override;
 

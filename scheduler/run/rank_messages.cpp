@@ -42,20 +42,31 @@ void RankMessages::wait_for_all(uint32_t signal) {
   }
 }
 
+void RankMessages::fetch(const Op& op) {
+  const HomePlace from = home_.plane_place(op.plane, ChunkIndex(op.chunk.index), 0);
+  const RemotePart part{
+      from.rank, from.offset, {home_.fetch_slot(op.slot), layout_.used_bytes(op.chunk)}};
+  ranks_.read({&part, 1});
+}
+
 /// Copies the partial norms that the other ranks made.
 void RankMessages::receive_norms() {
+  parts_.clear();
   const uint64_t pieces = layout_.chunk_elements() / kPieceElements;
   for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) {
     const uint32_t owner = owner_of(c, ranks_.size());
     if (owner == ranks_.rank()) continue;
-    const std::span<const double> from = home_.partial_norms(owner);
-    const std::span<double> to = home_.partial_norms();
     const uint64_t first = c * pieces;
-    const uint64_t end = std::min<uint64_t>(first + pieces, to.size());
-    std::copy(from.begin() + static_cast<ptrdiff_t>(first),
-              from.begin() + static_cast<ptrdiff_t>(end),
-              to.begin() + static_cast<ptrdiff_t>(first));
+    const std::span<double> all = home_.partial_norms();
+    const std::span<double> to = all.subspan(first, std::min(pieces, all.size() - first));
+    if (home_.is_near(owner)) {
+      std::ranges::copy(home_.partial_norms(owner).subspan(first, to.size()), to.begin());
+    } else {
+      const HomePlace from = home_.partial_norm_place(owner, first);
+      parts_.push_back({from.rank, from.offset, std::as_writable_bytes(to)});
+    }
   }
+  ranks_.read(parts_);
 }
 
 }  // namespace ebb

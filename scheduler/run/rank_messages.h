@@ -5,8 +5,11 @@
 // weights has the number of the step whose update they contain. So in step 1, which has no step
 // before it, a wait for deferred updates ends at once.
 //
+// It also fetches weights from other machines.
+//
 // Thread-safety: send() runs on the thread of the send stream, receive() on that of the receive
-// stream. The program thread calls the others while no plan runs.
+// stream, fetch() on that of the fetch stream. The program thread calls the others while no plan
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +35,8 @@ class RankMessages {
   /// Blocks until the message is there. With norms, also copies the partial norms of the other
   /// ranks into the home of this rank. Throws RankLost.
   void receive(const Op& op);
+  /// Copies weights from the home of their owner to their fetch slot. Throws RankLost.
+  void fetch(const Op& op);
 
  private:
   /// The number of a signal. There is one for each message about each parameter chunk, and one for
@@ -45,6 +50,7 @@ class RankMessages {
   const Home& home_;
   uint32_t step_ = 0;  // the number of the current step
   bool flushes_ = false;
+  std::vector<RemotePart> parts_;
 };
 
 }  // namespace ebb

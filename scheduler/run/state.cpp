@@ -15,7 +15,8 @@
 namespace ebb {
 namespace {
 
-constexpr uint64_t kInitBlock = 4096;  // elements that one task fills
+constexpr uint64_t kInitBlock = 4096;                 // elements that one task fills
+constexpr uint64_t kFarElements = uint64_t{1} << 20;  // of another machine that are copied at once
 
 uint64_t name_hash(std::string_view name) {  // FNV-1a
   uint64_t hash = 14695981039346656037ull;
@@ -78,7 +79,9 @@ void State::for_each_run(uint64_t first, uint64_t count, PlaneSet asked, bool ch
       first += num;
       continue;
     }
-    if (device_state_.has(chunk)) {
+    if (!home_.is_near(home_.owner(chunk))) {
+      visit_far(chunk, first, num, asked, visit);
+    } else if (device_state_.has(chunk)) {
       device_state_.visit_copies(chunk, first - begin, num, asked, changed,
                                  [&](uint64_t at, uint64_t n, const Planes& copies) {
                                    visit(Run{begin + at, static_cast<int64_t>(n), copies});
@@ -88,6 +91,29 @@ void State::for_each_run(uint64_t first, uint64_t count, PlaneSet asked, bool ch
                 home_planes(chunk).from(static_cast<int64_t>(first - begin))});
     }
     first += num;
+  }
+}
+
+/// Copies the planes from another machine, part by part.
+template <class Visit>
+void State::visit_far(ChunkIndex chunk, uint64_t first, uint64_t count, PlaneSet asked,
+                      const Visit& visit) const {
+  const std::span<const PlaneInfo> infos = state_planes(layout_.weight_type());
+  const uint64_t begin = chunk * layout_.chunk_elements();
+  std::array<std::vector<std::byte>, kMostPlanes> copies;
+  for (uint64_t done = 0; done < count; done += kFarElements) {
+    const uint64_t at = first + done, num = std::min(kFarElements, count - done);
+    Planes planes{.weight_dtype = layout_.weight_type(), .gradient_dtype = layout_.gradient_type()};
+    std::vector<RemotePart> parts;
+    for (size_t i = 0; i < infos.size(); ++i) {
+      if (!asked[i]) continue;
+      copies[i].resize(infos[i].bytes(num));
+      planes[i] = copies[i].data();
+      const HomePlace from = home_.plane_place(i, chunk, at - begin);
+      parts.push_back({from.rank, from.offset, copies[i]});
+    }
+    ranks_->read(parts);
+    visit(Run{at, static_cast<int64_t>(num), planes});
   }
 }
 

@@ -1,8 +1,8 @@
 // The training state, seen by parameter: initial values, reads and writes of masters and planes,
 // and the hash of the state. The state of a chunk is in host memory, or on the device if the chunk
 // has device updates. If the state is in host memory, the device computes with a copy of the
-// weights. This copy is not part of the state. With several ranks, each reads the whole state and
-// writes the chunks that it owns.
+// weights. This copy is not part of the state. With several ranks, each reads the whole state, also
+// that of other machines, and writes the chunks that it owns.
 //
 // Thread-safety: several threads may read at once. A chunk must not be written or updated while
 // another thread accesses the same chunk.
@@ -16,6 +16,7 @@
 #include "autograd/parameters.h"
 #include "chunk/home.h"
 #include "chunk/layout.h"
+#include "comm/ranks.h"
 #include "cpu_adam/adamw.h"
 #include "device/errors.h"
 #include "device/planes.h"
@@ -60,10 +61,12 @@ using VisitPlane = std::function<void(std::span<std::byte>)>;
 
 class State {
  public:
-  State(const Layout& layout, const Home& home, const DeviceState& device_state)
+  /// `ranks`: null if there is one rank.
+  State(const Layout& layout, const Home& home, const DeviceState& device_state, Ranks* ranks)
       : layout_(layout),
         home_(home),
         device_state_(device_state),
+        ranks_(ranks),
         masters_(master_planes(layout.weight_type())) {}
 
   /// The planes of a chunk in host memory; the gradient is null. REQUIRES: the chunk's state is in
@@ -98,11 +101,15 @@ class State {
   template <class Visit>
   void for_each_run(uint64_t first, uint64_t count, PlaneSet asked, bool changed,
                     const Visit& visit) const;
+  template <class Visit>
+  void visit_far(ChunkIndex chunk, uint64_t first, uint64_t count, PlaneSet asked,
+                 const Visit& visit) const;
   uint64_t first_element(ParameterId id, uint64_t first, size_t count) const;
 
   const Layout& layout_;
   const Home& home_;
   const DeviceState& device_state_;
+  Ranks* const ranks_;
   const PlaneSet masters_;  // the planes that hold the masters
 };
 

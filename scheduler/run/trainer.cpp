@@ -47,6 +47,7 @@ Home make_home(Device& device, const Preparation& prepared, Ranks* ranks,
   for (uint32_t rank = 0; rank < ranks->size(); ++rank) {
     const bool is_mine = rank == ranks->rank();
     if (!is_mine) home.connect(rank, memory[rank], parts[rank]);
+    if (memory[rank] == nullptr) continue;
     const size_t bytes =
         is_mine ? copied_bytes(*prepared.layout, planes, options) : parts[rank].loaded_bytes;
     if (bytes > 0) shared.push_back(device.share(memory[rank], bytes));
@@ -55,6 +56,11 @@ Home make_home(Device& device, const Preparation& prepared, Ranks* ranks,
 }
 
 }  // namespace
+
+RankPlace place_of(const Ranks* ranks) {
+  if (ranks == nullptr) return {};
+  return {ranks->rank(), ranks->size(), ranks->size() / ranks->ranks_per_machine()};
+}
 
 /// Memory is declared before the streams: the compute stream and those of the runner. So the
 /// destructor waits for all submitted work before it frees memory.
@@ -131,7 +137,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       device_state_(device, layout_, prepared.plan.chunks, spaces_.base(Space::Weights)),
       home_(make_home(device, prepared, ranks, shared_)),
-      state_(layout_, home_, device_state_),
+      state_(layout_, home_, device_state_, ranks),
       optimizer_(device, layout_, spaces_, home_, state_, device_state_,
                  trained_parameters(prepared.trace, layout_.num_parameters()), prepared.plan,
                  prepared.options, ranks),
@@ -144,7 +150,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       micro_batches_(device, *compute_, runner_.hooks(), arena_,
                      micro_batches_together(prepared.schedule, num_losses(prepared))) {
-  const RankPlace place = ranks == nullptr ? RankPlace{} : RankPlace{ranks->rank(), ranks->size()};
+  const RankPlace place = place_of(ranks);
   targets_of_ranks_.resize(place.num_ranks);
   EBB_CHECK(place == prepared.division.place,
             "the plan is for another rank, or for more or fewer ranks");

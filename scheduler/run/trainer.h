@@ -54,6 +54,9 @@ struct StepResult {
 /// next step. evaluate(), state_hash(), visit_parameters(), read_parameter(), write_parameter(),
 /// lock_state() and restore() run the flush plan first: it makes the deferred updates and drops
 /// resident weights whose state is in host memory. The next step loads these weights again.
+/// For Budgets::place. `ranks`: null for one rank.
+RankPlace place_of(const Ranks* ranks);
+
 class Trainer {
  public:
   /// `model`, `device` and `prepared` must outlive the trainer. The weights get their initial

@@ -21,6 +21,7 @@ HomeOptions home_options(const Plan& plan) {
           .sums = plan.stored_sums,
           .activations = plan.stored_activations,
           .sum_slots = plan.sum_slots,
+          .fetch_slots = plan.fetch_slots,
           .place = plan.division.place};
 }
 
@@ -43,6 +44,18 @@ size_t undo_log_bytes(const Layout& layout) {
   const auto n = static_cast<int64_t>(layout.chunk_elements());
   const size_t bytes = undo_log_bytes(n, n / kElementsPerOutlier);
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+uint64_t num_far_pieces(const Layout& layout, const Division& division) {
+  uint64_t num_groups = 0;
+  for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {
+    if (!division.place.is_near(rank)) num_groups += share_of(division, rank).groups.count;
+  }
+  uint32_t most_uses = 1;
+  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+    most_uses = std::max(most_uses, layout.parameter(id).num_uses);
+  }
+  return num_groups * most_uses;
 }
 
 Ledger fixed_memory(const Model& model, uint32_t num_micro_batches, const Layout& layout,

@@ -37,6 +37,13 @@ inline constexpr size_t kCoefficientBytes = 2 * kMaxFactors * sizeof(AdamWCoeffi
 /// for one outlier per twelve elements.
 size_t undo_log_bytes(const Layout& layout);
 
+/// The elements of a group on another machine that are copied at once when groups are added. They
+/// are enough to hide the delay of a request, and few enough to stay in caches.
+inline constexpr uint64_t kFarPieceElements = uint64_t{1} << 18;
+/// How many such pieces are copied at once: one for each group on another machine and each use of
+/// the parameter with the most uses.
+uint64_t num_far_pieces(const Layout& layout, const Division& division);
+
 /// The classes of the ledger whose sizes the run reads from it.
 inline constexpr std::string_view kInputs = "inputs", kWorkspace = "workspace", kLosses = "losses";
 /// The class of what a GPU's driver and libraries take in host memory (device/driver_memory.h). The

@@ -1,6 +1,7 @@
 #include "tests/scheduler/plan_reference.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <functional>
 #include <map>
@@ -135,7 +136,8 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
     for (uint32_t v : plan.waits_of(plan.ops[w])) wait(point, v);
   };
   uint32_t last_instant[2] = {kNone, kNone};  // by the program thread, by the copy thread
-  uint32_t last_timed[kNumStreamKinds] = {kNone, kNone, kNone, kNone};
+  std::array<uint32_t, kNumStreamKinds> last_timed;
+  last_timed.fill(kNone);
   for (uint32_t i = 0; i < n; ++i) {
     const bool drops = plan.ops[i].kind == OpKind::Drop;
     if (!drops) before[started(i)].push_back(reached(i));

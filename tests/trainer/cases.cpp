@@ -96,9 +96,10 @@ std::string to_string(const TrainingCase& run) {
       run.activations == ActivationPlacement::Offload ? "offloaded" : "on the device",
       kBetween[static_cast<int>(run.between)],
       run.dropout > 0 ? fmt::format(", dropout {:g}", run.dropout) : "",
-      run.num_ranks > 1 || run.groups ? fmt::format(", {} ranks, {} groups", run.num_ranks,
-                                                    run.groups.value_or(run.accumulation))
-                                      : "");
+      run.num_ranks > 1 || run.groups
+          ? fmt::format(", {} ranks on {} machines, {} groups", run.num_ranks, run.num_machines,
+                        run.groups.value_or(run.accumulation))
+          : "");
 }
 
 std::ostream& operator<<(std::ostream& out, const TrainingCase& run) {
@@ -115,7 +116,7 @@ Preparation prepare_case(const Model& model, const TrainingCase& run, uint32_t r
   Budgets budgets{.device = {.kind = run.device,
                              .num_threads = run.num_threads,
                              .pinned_bytes = run.pinned_bytes},
-                  .place = {rank, run.num_ranks}};
+                  .place = {rank, run.num_ranks, run.num_machines}};
   // Bytes for the weights, gradients and moments of two chunks.
   const size_t room = run.between == Between::State ? 2 * 8 * options.chunk_bytes : 0;
   if (run.memory == Memory::Resident && room == 0) return prepare(model, options, budgets);
@@ -174,7 +175,7 @@ Result train_rank(const TrainingCase& run, Ranks* ranks) {
 
 Result train(const TrainingCase& run) {
   if (run.num_ranks == 1) return train_rank(run, nullptr);
-  ThreadRanks ranks(run.num_ranks);
+  ThreadRanks ranks(run.num_ranks, {.ranks_per_machine = run.num_ranks / run.num_machines});
   std::vector<Result> results(run.num_ranks);
   std::vector<std::string> errors(run.num_ranks);
   std::vector<std::thread> threads;

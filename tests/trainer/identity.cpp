@@ -40,7 +40,7 @@ const Outcome& IdentityCheck::expected(const TrainingCase& run) {
   reference.activations = ActivationPlacement::Device;
   reference.between = Between::Nothing;
   reference.link_bytes_per_s = 0;
-  reference.num_ranks = 1;
+  reference.num_ranks = reference.num_machines = 1;
   ++num_runs_;
   const Outcome outcome = train(reference).outcome;
   expect_training(outcome, reference);

@@ -28,6 +28,23 @@ TEST(RankRaces, ThereAreNone) {
   }
 }
 
+/// The same with ranks that cannot address the memory of each other.
+TEST(RankRaces, ThereAreNoneBetweenMachines) {
+  IdentityCheck check;
+  for (const bool clip : {true, false}) {
+    check.run({.clip = clip,
+               .accumulation = 2,
+               .memory = Memory::Smallest,
+               .num_threads = 2,
+               .order = MicroBatchOrder::Vertical,
+               .between = clip ? Between::Nothing : Between::Weights,
+               .evaluation_batches = 2,
+               .num_steps = 2,
+               .num_ranks = 2,
+               .num_machines = 2});
+  }
+}
+
 /// Eight micro-batches, so that each of eight ranks has one.
 TEST(Ranks, AnyNumberGivesTheBitsOfOne) {
   IdentityCheck check;
@@ -82,6 +99,24 @@ TEST(Ranks, EverySettingOfASchedule) {
   check_few_schedules(
       check,
       {.accumulation = 4, .evaluation_batches = 2, .dropout = 0.2f, .num_ranks = 4, .groups = 4});
+}
+
+/// Ranks per machine: 1, 2 and 1.
+TEST(Ranks, SeveralMachinesGiveTheBitsOfOne) {
+  IdentityCheck check;
+  check_few_schedules(check, {.accumulation = 3,
+                              .evaluation_batches = 2,
+                              .dropout = 0.2f,
+                              .num_ranks = 2,
+                              .num_machines = 2});
+  check_few_schedules(check, {.accumulation = 8, .num_ranks = 4, .num_machines = 2, .groups = 5});
+  check.run({.clip = false,
+             .accumulation = 4,
+             .memory = Memory::Smallest,
+             .between = Between::Weights,
+             .evaluation_batches = 3,
+             .num_ranks = 3,
+             .num_machines = 3});
 }
 
 TEST(Ranks, OtherTypes) {

@@ -13,19 +13,26 @@
 namespace ebb::test {
 namespace {
 
+struct RankPlansCase {
+  std::string name;
+  bool clip;
+  uint32_t num_machines;
+};
+
 /// The plans of three ranks of a small model under the smallest budget.
-class RankPlans : public testing::TestWithParam<bool> {
+class RankPlans : public testing::TestWithParam<RankPlansCase> {
  protected:
   static constexpr uint32_t kNumRanks = 3;
 
   RankPlans() {
-    const TrainingCase run{.clip = GetParam(),
+    const TrainingCase run{.clip = GetParam().clip,
                            .accumulation = 5,
                            .memory = Memory::Smallest,
                            .num_pieces = 4,
                            .order = MicroBatchOrder::Vertical,
-                           .between = GetParam() ? Between::Nothing : Between::Weights,
-                           .num_ranks = kNumRanks};
+                           .between = GetParam().clip ? Between::Nothing : Between::Weights,
+                           .num_ranks = kNumRanks,
+                           .num_machines = GetParam().num_machines};
     const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
     for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
       prepared_.push_back(prepare_case(model, run, rank));
@@ -35,7 +42,7 @@ class RankPlans : public testing::TestWithParam<bool> {
     const Preparation& p = prepared_[rank];
     return validate(plan, p.trace, *p.layout,
                     {.num_blocks = p.num_blocks,
-                     .update_after_norm = GetParam(),
+                     .update_after_norm = GetParam().clip,
                      .schedule = p.schedule,
                      .division = p.division});
   }
@@ -51,6 +58,7 @@ class RankPlans : public testing::TestWithParam<bool> {
 TEST_P(RankPlans, AreValidAndFitTogether) {
   for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
     EXPECT_EQ(find_problems(prepared_[rank].plan, rank), std::vector<std::string>{});
+    EXPECT_EQ(prepared_[rank].plan.fetched_bytes > 0, GetParam().num_machines > 1);
   }
   EXPECT_EQ(find_problems_of_all(prepared_[1].plan), std::vector<std::string>{});
 }
@@ -106,8 +114,12 @@ TEST_P(RankPlans, OrdersThatWaitForEachOtherAreFound) {
   EXPECT_NE(problems[0].find("waits for ever for "), std::string::npos) << problems[0];
 }
 
-INSTANTIATE_TEST_SUITE_P(Clip, RankPlans, testing::Bool(),
-                         [](const auto& i) { return i.param ? "clipped" : "unclipped"; });
+INSTANTIATE_TEST_SUITE_P(, RankPlans,
+                         testing::ValuesIn<RankPlansCase>({{"Clipped", true, 1},
+                                                           {"Unclipped", false, 1},
+                                                           {"ClippedOnThreeMachines", true, 3},
+                                                           {"UnclippedOnThreeMachines", false, 3}}),
+                         [](const auto& i) { return i.param.name; });
 
 }  // namespace
 }  // namespace ebb::test
