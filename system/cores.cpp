@@ -11,16 +11,31 @@ namespace ebb {
 
 namespace {
 
-/// The number of cores in the affinity mask. The mask grows until it is large enough, because the
-/// kernel refuses smaller masks.
+/// An affinity mask with room for `size` cores.
+class Mask {
+ public:
+  explicit Mask(size_t size) : set_(CPU_ALLOC(size)), bytes_(CPU_ALLOC_SIZE(size)) {
+    CPU_ZERO_S(bytes_, set_);
+  }
+  ~Mask() { CPU_FREE(set_); }
+  Mask(const Mask&) = delete;
+  Mask& operator=(const Mask&) = delete;
+
+  /// False if the kernel needs a larger mask.
+  bool read() { return sched_getaffinity(0, bytes_, set_) == 0; }
+  void bind() const { sched_setaffinity(0, bytes_, set_); }
+  int count() const { return CPU_COUNT_S(bytes_, set_); }
+  bool has(size_t core) const { return CPU_ISSET_S(core, bytes_, set_); }
+  void add(size_t core) { CPU_SET_S(core, bytes_, set_); }
+
+ private:
+  cpu_set_t* const set_;
+  const size_t bytes_;
+};
+
 int num_cores_in_mask() {
-  for (int size = CPU_SETSIZE; size <= (1 << 20); size *= 2) {
-    cpu_set_t* const set = CPU_ALLOC(size);
-    const size_t bytes = CPU_ALLOC_SIZE(size);
-    const bool fits = sched_getaffinity(0, bytes, set) == 0;
-    const int count = fits ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (fits) return count;
+  for (size_t size = CPU_SETSIZE; size <= (1 << 20); size *= 2) {
+    if (Mask mask(size); mask.read()) return mask.count();
   }
   return 1;
 }
@@ -33,6 +48,22 @@ int num_usable_cores() {
     cores = std::min(cores, std::ceil(cpu_quota(cgroup).value_or(cores)));
   }
   return std::max(1, static_cast<int>(cores));
+}
+
+CoreSet cores_of_process() {
+  CoreSet cores;
+  Mask mask(cores.size());
+  if (!mask.read()) return cores;
+  for (size_t core = 0; core < cores.size(); ++core) cores[core] = mask.has(core);
+  return cores;
+}
+
+void bind_process(const CoreSet& cores) {
+  Mask mask(cores.size());
+  for (size_t core = 0; core < cores.size(); ++core) {
+    if (cores[core]) mask.add(core);
+  }
+  mask.bind();
 }
 
 }  // namespace ebb

@@ -79,6 +79,20 @@ MachineInfo read_machine() {
   return info;
 }
 
+std::vector<CoreSet> cores_of_nodes() {
+  const Topology topology = load_topology();
+  std::vector<CoreSet> nodes;
+  hwloc_obj_t node = nullptr;
+  while ((node = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, node)) != nullptr) {
+    CoreSet& cores = nodes.emplace_back();
+    for (int core = hwloc_bitmap_first(node->cpuset); core >= 0;
+         core = hwloc_bitmap_next(node->cpuset, core)) {
+      if (static_cast<size_t>(core) < cores.size()) cores.set(static_cast<size_t>(core));
+    }
+  }
+  return nodes;
+}
+
 void reset_peak_rss() {
   ::malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << "5";

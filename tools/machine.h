@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "system/core_set.h"
 #include "system/memory_limits.h"
 
 namespace ebb {
@@ -28,6 +29,8 @@ struct MachineInfo {
 };
 /// Throws LogicError if hwloc cannot read the machine.
 MachineInfo read_machine();
+/// The cores of each NUMA node.
+std::vector<CoreSet> cores_of_nodes();
 
 /// Measures how fast all usable threads together change `bytes` bytes of newly allocated memory in
 /// place. Returns bytes per second, where each byte counts twice: it is read and written.

@@ -16,6 +16,7 @@
 #include "tools/option_flags.h"
 #include "tools/output_paths.h"
 #include "tools/printable.h"
+#include "tools/rank_cores.h"
 #include "tools/rank_processes.h"
 #include "tools/text_data.h"
 #include "tools/train_flags.h"
@@ -148,6 +149,7 @@ int train_as_rank(TrainRequest& request, RankProcesses& processes) {
   TrainOptions& options = request.options;
   Ranks* const ranks = processes.ranks();
   options.place = processes.place();
+  if (ranks != nullptr) options.ranks_on_cores = take_cores(*ranks);
   const auto folder = take_save_folder(request);
   RunFiles files = open_files(options);
   std::signal(SIGPIPE, SIG_IGN);  // a closed reader of the progress must not end the run

@@ -81,7 +81,8 @@ struct TrainOptions {
   uint64_t ranks = 0;  ///< processes that train together; 0: as the environment says, or one
   std::optional<uint64_t> groups;  ///< of micro-batches; nullopt: as many as micro-batches
   uint64_t rank_timeout_s = 60;
-  RankPlace place = {};  ///< of this process; no flag sets it
+  RankPlace place = {};         ///< of this process; no flag sets it
+  uint32_t ranks_on_cores = 1;  ///< that use the cores of this process; no flag sets it
 
   std::string log;
   std::string trace;

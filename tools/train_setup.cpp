@@ -154,9 +154,9 @@ void take_smallest_budgets(Ranks& ranks, Budgets& budgets) {
   }
 }
 
-/// What each rank gets of something that is divided among them.
+/// What each rank gets of something that is divided among the ranks of a machine.
 size_t share_of_rank(size_t whole, const TrainOptions& options) {
-  return whole / options.place.num_ranks;
+  return whole / options.place.ranks_per_machine();
 }
 
 }  // namespace
@@ -239,15 +239,22 @@ std::optional<AttentionKernels> attention_kernels(const TrainOptions& options, D
 int cuda_index(const TrainOptions& options, DeviceKind device) {
   if (device != DeviceKind::Cuda || options.place.num_ranks == 1) return 0;
   const size_t num_gpus = std::max<size_t>(1, probe_cuda().devices.size());
-  return static_cast<int>(options.place.rank % num_gpus);
+  return static_cast<int>(options.place.rank % options.place.ranks_per_machine() % num_gpus);
+}
+
+/// Those of this rank.
+int num_threads(const TrainOptions& options) {
+  const auto of_machine = static_cast<int>(options.threads);
+  const auto num_ranks = static_cast<int>(options.place.ranks_per_machine());
+  return std::max(1, of_machine > 0
+                         ? of_machine / num_ranks
+                         : num_usable_cores() / static_cast<int>(options.ranks_on_cores));
 }
 
 DeviceOptions device_options(const TrainOptions& options) {
   const DeviceKind kind = device_kind(options);
-  const int threads = options.threads > 0 ? static_cast<int>(options.threads) : num_usable_cores();
-  const auto num_ranks = static_cast<int>(options.place.num_ranks);
   return {.profile = {.kind = kind,
-                      .num_threads = std::max(1, threads / num_ranks),
+                      .num_threads = num_threads(options),
                       .attention = attention_kernels(options, kind),
                       .pinned_bytes =
                           options.pinned ? share_of_rank(*options.pinned, options) : SIZE_MAX},

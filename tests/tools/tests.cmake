@@ -3,7 +3,7 @@ ebb_test(test_tools
   SOURCES tools/test_batches.cpp tools/test_command_line.cpp tools/test_config_file.cpp tools/test_config_text.cpp
     tools/test_convert.cpp tools/test_hub_cache.cpp tools/test_refusals.cpp tools/test_inference.cpp
     tools/test_learning_rate.cpp tools/test_machine.cpp tools/test_model_folders.cpp tools/test_option_flags.cpp
-    tools/test_printable.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_run_data.cpp tools/test_run_log.cpp tools/test_sizes.cpp
+    tools/test_printable.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_rank_cores.cpp tools/test_run_data.cpp tools/test_run_log.cpp tools/test_sizes.cpp
     tools/test_train_options.cpp
   LIBS test_support ebb_tools NOT_TSAN)
 # Measuring and planning take minutes under ThreadSanitizer, and other tests cover the same threads.
