@@ -113,8 +113,8 @@ class RankProcesses::Started {
   std::thread watcher_;
 };
 
-RankProcesses::RankProcesses(uint32_t num_ranks, const std::vector<std::string>& command,
-                             double timeout_s) {
+RankProcesses::RankProcesses(uint32_t num_ranks, uint32_t usual,
+                             const std::vector<std::string>& command, double timeout_s) {
   const ProcessRanksOptions options{.timeout_s = timeout_s, .silence_s = timeout_s / 3};
   ranks_ = join_ranks_of_environment(options);
   if (ranks_ != nullptr) {
@@ -125,6 +125,7 @@ RankProcesses::RankProcesses(uint32_t num_ranks, const std::vector<std::string>&
     if (!is_first()) discard_output();
     return;
   }
+  if (num_ranks == 0) num_ranks = usual;
   if (num_ranks <= 1) return;
   started_ = std::make_unique<Started>(num_ranks, command);
   try {

@@ -20,9 +20,11 @@ namespace ebb {
 
 class RankProcesses {
  public:
-  /// `num_ranks`: --ranks; 0: not given. `command`: "train" and its arguments.
+  /// `num_ranks`: --ranks; 0: not given. Then the environment says it, or `usual` is the number.
+  /// `command`: "train" and its arguments.
   /// REQUIRES: this process has started no thread.
-  RankProcesses(uint32_t num_ranks, const std::vector<std::string>& command, double timeout_s);
+  RankProcesses(uint32_t num_ranks, uint32_t usual, const std::vector<std::string>& command,
+                double timeout_s);
   /// Rank 0 waits until the processes that it started have ended.
   ~RankProcesses();
   RankProcesses(const RankProcesses&) = delete;

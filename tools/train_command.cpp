@@ -190,8 +190,10 @@ int train_command(std::vector<std::string> arguments) {
   command.insert(command.begin(), "train");
   auto request = parse_train(std::move(arguments));
   if (!request) return 0;
-  RankProcesses processes(static_cast<uint32_t>(request->options.ranks), command,
-                          static_cast<double>(request->options.rank_timeout_s));
+  const TrainOptions& options = request->options;
+  RankProcesses processes(static_cast<uint32_t>(options.ranks),
+                          static_cast<uint32_t>(options.devices.size()), command,
+                          static_cast<double>(options.rank_timeout_s));
   try {
     return train_as_rank(*request, processes);
   } catch (const std::exception& error) {

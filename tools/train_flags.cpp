@@ -329,12 +329,33 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
             });
 }
 
+/// "0,2": different numbers.
+std::vector<int> device_numbers(std::string_view flag, std::string_view text) {
+  std::vector<int> numbers;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view number = text.substr(begin, end - begin);
+    numbers.push_back(static_cast<int>(whole_value(flag, number, 0, kMostRanks - 1)));
+    if (std::ranges::count(numbers, numbers.back()) > 1) {
+      throw_bad_value(flag, text, "each GPU once");
+    }
+    begin = end + 1;
+  }
+  return numbers;
+}
+
 void add_rank_flags(FlagGroup group, TrainOptions& o) {
   group.add("--ranks", "N [1, or as mpirun, torchrun or srun says]",
             "processes on this machine that train one model together, each with some of the "
             "micro-batches; host memory and threads are divided among them; --device-memory is of "
             "each",
             whole(o.ranks, 1, kMostRanks));
+  group.add("--devices", "N,... [all GPUs, in turn]",
+            "the GPUs of the ranks of a machine, by the numbers that `ebb devices` gives them; "
+            "without --ranks, there is a rank for each",
+            [&o](std::string_view flag, std::string_view text) {
+              o.devices = device_numbers(flag, text);
+            });
   group.add("--rank-timeout", "SECONDS [60]",
             "the run ends if a rank waits for another one for so long",
             whole(o.rank_timeout_s, 3, 86400));

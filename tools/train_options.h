@@ -79,6 +79,7 @@ struct TrainOptions {
   std::optional<AttentionKernels> attention;    ///< nullopt: cuDNN's, if it is installed
 
   uint64_t ranks = 0;  ///< processes that train together; 0: as the environment says, or one
+  std::vector<int> devices = {};   ///< GPUs of the ranks of a machine, in turn; empty: all GPUs
   std::optional<uint64_t> groups;  ///< of micro-batches; nullopt: as many as micro-batches
   uint64_t rank_timeout_s = 60;
   RankPlace place = {};         ///< of this process; no flag sets it

@@ -226,6 +226,8 @@ BatchShape batch_shape(const TrainOptions& options, const ModelSource& source) {
           .length = sequence_length(options, source)};
 }
 
+namespace {
+
 /// The attention kernels that the run uses. A checkpoint records them, even if no flag gave them.
 /// cuDNN is not probed if no layer can use its kernels.
 std::optional<AttentionKernels> attention_kernels(const TrainOptions& options, DeviceKind device) {
@@ -235,11 +237,12 @@ std::optional<AttentionKernels> attention_kernels(const TrainOptions& options, D
   return is_ours ? AttentionKernels::Ebb : AttentionKernels::Cudnn;
 }
 
-/// Each rank of a machine has a GPU of its own, as far as there are so many.
 int cuda_index(const TrainOptions& options, DeviceKind device) {
-  if (device != DeviceKind::Cuda || options.place.num_ranks == 1) return 0;
-  const size_t num_gpus = std::max<size_t>(1, probe_cuda().devices.size());
-  return static_cast<int>(options.place.rank % options.place.ranks_per_machine() % num_gpus);
+  if (device != DeviceKind::Cuda) {
+    if (options.devices.empty()) return 0;
+    throw ConfigError("--devices chooses GPUs, and this run uses none: leave it out");
+  }
+  return gpu_of_rank(options.devices, options.place, probe_cuda().devices.size());
 }
 
 /// Those of this rank.
@@ -249,6 +252,21 @@ int num_threads(const TrainOptions& options) {
   return std::max(1, of_machine > 0
                          ? of_machine / num_ranks
                          : num_usable_cores() / static_cast<int>(options.ranks_on_cores));
+}
+
+}  // namespace
+
+int gpu_of_rank(std::span<const int> chosen, const RankPlace& place, size_t num_gpus) {
+  for (const int gpu : chosen) {
+    if (static_cast<size_t>(gpu) < num_gpus) continue;
+    throw ConfigError(
+        fmt::format("--devices {}: this machine has {} GPUs, numbered from 0; `ebb "
+                    "devices` lists them",
+                    fmt::join(chosen, ","), num_gpus));
+  }
+  const size_t rank_here = place.rank % place.ranks_per_machine();
+  if (chosen.empty()) return static_cast<int>(rank_here % std::max<size_t>(1, num_gpus));
+  return chosen[rank_here % chosen.size()];
 }
 
 DeviceOptions device_options(const TrainOptions& options) {

@@ -68,6 +68,9 @@ void say_notices(Device& device);
 ModelSource model_source(const TrainOptions& options);
 BatchShape batch_shape(const TrainOptions& options, const ModelSource& source);
 DeviceOptions device_options(const TrainOptions& options);
+/// The number of the GPU of a rank: the GPUs `chosen` by --devices, or all of them, are dealt to
+/// the ranks of a machine in turn. Throws ConfigError if a chosen GPU does not exist.
+int gpu_of_rank(std::span<const int> chosen, const RankPlace& place, size_t num_gpus);
 /// The host budget without --host-memory: the memory that is available on this machine. For a GPU 2
 /// GiB of it are left free, because pinned memory cannot be reclaimed when other programs need
 /// more. A plan counts what CUDA, its libraries and page tables take (device/driver_memory.h).

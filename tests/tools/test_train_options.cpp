@@ -9,6 +9,7 @@
 #include "tools/cli.h"
 #include "tools/run_config.h"
 #include "tools/train_flags.h"
+#include "tools/train_setup.h"
 
 namespace ebb {
 namespace {
@@ -222,6 +223,30 @@ TEST(TrainOptions, EveryFlagIsRead) {
   EXPECT_EQ(o.sample_prompt, "Say");
   EXPECT_EQ(o.log, "l");
   EXPECT_TRUE(o.dry_run);
+}
+
+TEST(TrainOptions, DevicesAreDealtToTheRanksOfAMachine) {
+  const std::vector<int> chosen = parse_with({"--devices", "2,0"}).devices;
+  EXPECT_EQ(chosen, (std::vector{2, 0}));
+  const auto gpus_of = [](const std::vector<int>& devices, uint32_t num_ranks,
+                          uint32_t num_machines) {
+    std::vector<int> gpus;
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+      gpus.push_back(gpu_of_rank(devices, {rank, num_ranks, num_machines}, 4));
+    }
+    return gpus;
+  };
+  EXPECT_EQ(gpus_of(chosen, 2, 1), (std::vector{2, 0}));
+  EXPECT_EQ(gpus_of(chosen, 4, 2), (std::vector{2, 0, 2, 0}));
+  EXPECT_EQ(gpus_of({3}, 1, 1), std::vector{3});
+  EXPECT_EQ(gpus_of({}, 6, 2), (std::vector{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(gpus_of({}, 5, 1), (std::vector{0, 1, 2, 3, 0}));
+  EXPECT_SAYS(error_of({"--devices", "1,1"}), "each GPU once");
+  EXPECT_SAYS(error_of({"--devices", "0,,1"}), "--devices");
+  EXPECT_SAYS(test::error_of<ConfigError>([] {
+                gpu_of_rank(std::vector{0, 4}, {}, 4);
+              }),
+              "--devices 0,4: this machine has 4 GPUs, numbered from 0");
 }
 
 TEST(TrainOptions, OtherNamesAreAccepted) {
