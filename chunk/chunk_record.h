@@ -24,7 +24,8 @@ enum class UpdateTime : uint8_t {
 
 struct ChunkRecord {
   /// The rank that stores the planes of the chunk and updates it, and whether it is this rank. The
-  /// other ranks load the weights from its memory and give it their gradient sums.
+  /// other ranks load the weights from its memory, or fetch them from another machine, and it adds
+  /// their gradient sums.
   uint32_t owner = 0;
   bool is_mine = true;
   /// The owner is on the machine of this rank. If not, the weights are fetched before each load.

@@ -9,9 +9,10 @@
 // as the limit allows.
 //
 // With several ranks, the planes of a chunk are in the home of its owner. The caller then gives the
-// memory of the home, which all ranks can address, has it pinned (Device::share()), and connects
-// the homes of all ranks. Where groups are added in host memory, the home also has slots for their
-// sums (scheduler/plan/sum_slots.h).
+// memory of the home, which all ranks of this machine can address, has it pinned (Device::share()),
+// and connects the homes of all ranks. Ranks of other machines copy from the home (Ranks::read()).
+// Where groups are added in host memory, the home also has slots for their sums
+// (scheduler/plan/sum_slots.h).
 //
 // The constructor allocates all memory, or uses that of the caller. Methods are thread-safe. During
 // a plan, the plan orders the accesses to the memory itself, except those of a reader of the state,
@@ -42,8 +43,8 @@ struct HomeOptions {
   uint32_t gradient_buffers = 0;
   std::vector<uint32_t> sums;         ///< sum chunks stored between their uses, ascending
   std::vector<uint32_t> activations;  ///< arena chunks stored while they are idle, ascending
-  uint32_t sum_slots = 0;             ///< buffers for finished gradient sums of groups
-  uint32_t fetch_slots = 0;           ///< buffers for weights of other machines
+  uint32_t sum_slots = 0;             ///< for complete gradient sums of groups
+  uint32_t fetch_slots = 0;           ///< for weights of other machines
   RankPlace place = {};
 };
 
@@ -113,10 +114,10 @@ class Home {
   }
   /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.
   std::byte* host_buffer(ChunkId id) const;
-  /// A buffer for the finished gradient sums of one chunk. REQUIRES: slot < HomeOptions::sum_slots.
+  /// A slot for a chunk of gradient sums. REQUIRES: slot < HomeOptions::sum_slots.
   std::byte* sum_slot(BufferIndex slot) const { return sum_slot(place_.rank, slot); }
-  /// Must be called before a sum chunk is sent: writes for its owners in which slot it is. Sum
-  /// chunks are counted over all groups of the rank.
+  /// Must be called before Message::Sums is sent. Writes in which slot the sum chunk is; the owners
+  /// of the parameter chunks read this number. Sum chunks are counted over all groups of the rank.
   void set_slot(uint32_t sum_chunk, BufferIndex slot) const;
   /// The slot in which a sum chunk of a rank is, counted over all groups of that rank. REQUIRES:
   /// that rank has called set_slot(), and this happened before.

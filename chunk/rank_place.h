@@ -11,7 +11,9 @@ namespace ebb {
 struct RankPlace {
   uint32_t rank = 0;
   uint32_t num_ranks = 1;
-  uint32_t num_machines = 1;  ///< each with the same number of ranks, numbered machine by machine
+  /// Each has the same number of ranks, numbered machine by machine. REQUIRES: it divides
+  /// num_ranks.
+  uint32_t num_machines = 1;
 
   uint32_t ranks_per_machine() const { return num_ranks / num_machines; }
   uint32_t machine_of(uint32_t of) const { return of / ranks_per_machine(); }
@@ -21,7 +23,7 @@ struct RankPlace {
 };
 
 /// The rank that stores and updates a parameter chunk. Consecutive chunks have different owners, so
-/// all links and all memories are busy all the time.
+/// that all links and memories can work at the same time.
 inline uint32_t owner_of(ChunkIndex chunk, uint32_t num_ranks) { return chunk % num_ranks; }
 
 }  // namespace ebb

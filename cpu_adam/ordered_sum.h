@@ -1,6 +1,5 @@
 // The finished gradient of a range of parameters, made on the host from gradient sums of several
-// groups of micro-batches. Ranks of one machine have these sums in memory that all of them can
-// read.
+// groups of micro-batches.
 //
 //   const float* groups[] = {sums_of_rank_0, sums_of_rank_1};
 //   const GroupSums uses[] = {groups};   // a tied weight has more than one use
@@ -8,8 +7,9 @@
 //
 // The bits are those of one host device that adds the same arrays in the same order with Accumulate
 // and RoundGradient (device/kernels/): they do not depend on the number of threads, on the
-// instruction set, or on addresses. Denormals are flushed as there. A GPU gives the same bits,
-// except for the payload of NaNs. Only if two NaNs are added, the payload is unspecified.
+// instruction set, or on addresses. Denormals are flushed as there. If two NaNs
+// are added, the payload of the result is unspecified. A GPU gives the same bits, but may give
+// every NaN another payload.
 //
 // Each input is read once. Nothing allocates. Threads: as ThreadTeam; arguments that violate the
 // contract throw LogicError.

@@ -5,7 +5,7 @@
 
 namespace ebb {
 
-/// A core is a hardware thread. Machines with more of them than this are not known.
+/// A core is a hardware thread. Cores with numbers from 8192 on are ignored.
 using CoreSet = std::bitset<8192>;
 
 }  // namespace ebb

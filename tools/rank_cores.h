@@ -15,7 +15,7 @@
 
 namespace ebb {
 
-/// The cores of a rank, and how many ranks of the machine use them.
+/// The cores of a rank, and how many ranks of the machine use them, this one included.
 struct CoreShare {
   CoreSet cores;
   uint32_t num_sharing = 1;
@@ -26,8 +26,9 @@ struct CoreShare {
 CoreShare core_share(std::span<const CoreSet> allowed, uint32_t rank,
                      std::span<const CoreSet> nodes);
 
-/// Binds this process to its share, and returns how many ranks use the same cores. Collective.
-/// Threads that run already are not bound. A system that does not allow it is no error.
+/// Binds this process to its share, and returns how many ranks use the same cores, this one
+/// included. Collective; throws RankLost. Threads that run already are not bound. A system that
+/// does not allow it is no error.
 uint32_t take_cores(Ranks& ranks);
 
 }  // namespace ebb

@@ -16,7 +16,8 @@ namespace {
 constexpr uint32_t kNumMicroBatches = 4, kNumSteps = 20;
 constexpr int64_t kBatch = 16, kWidth = 64, kNumClasses = 4;
 
-/// The micro-batches of a step. The label of a point is the largest of its first coordinates.
+/// The micro-batches of a step. The label of a point is the index of the largest of its first
+/// coordinates.
 struct Data {
   std::vector<float> points = std::vector<float>(kNumMicroBatches * kBatch * kWidth);
   std::vector<int32_t> labels;

@@ -32,7 +32,8 @@ inline IndexRange part_of(uint32_t total, uint32_t part, uint32_t num_parts) {
   return {begin(part), begin(part + 1) - begin(part)};
 }
 
-/// How a step is divided. REQUIRES: num_ranks <= num_groups <= num_micro_batches.
+/// How a step is divided. REQUIRES: num_ranks <= num_groups <= num_micro_batches; share_of() throws
+/// LogicError otherwise. The plan of an evaluation uses only `place`.
 struct Division {
   RankPlace place = {};
   uint32_t num_micro_batches = 1;  ///< of all ranks together

@@ -73,8 +73,9 @@ enum class OpKind : uint8_t {
   /// gradient is stored, the store copies the partial norms as well.)
   StorePartialNorms,
   /// Add up the partial norms and fix the clip scale. If the step is skipped, also roll back all
-  /// speculative updates. It names only the last store of a gradient or of partial norms: the
-  /// others come before it on the store stream.
+  /// speculative updates. It names only the last operation that makes partial norms, because the
+  /// others come before it on the same stream: a store of a gradient or of partial norms, or with
+  /// groups AddGroups. With several ranks it also names the Receive of the norms.
   Norm,
   /// Add the sums of all groups for a parameter chunk of this rank in host memory, round them to
   /// the finished gradient, and make its partial norms. It takes the place of Round.
@@ -92,9 +93,8 @@ std::string_view name_of(OpKind kind);
 /// What a Send or a Receive is about.
 enum class Message : uint8_t {
   Weights,  ///< a parameter chunk is updated; the owner sends it
-  /// All gradient sums of a rank for a parameter chunk are in slots, and the rank does not need the
-  /// weights any more that the next update of the chunk will change. All other ranks send it to the
-  /// owner.
+  /// All gradient sums of a rank for a parameter chunk are in slots, and the rank no longer needs
+  /// the present weights of the chunk. All other ranks send it to the owner.
   Sums,
   Added,  ///< the sums of a parameter chunk are added, so their slots are free; the owner sends it
   /// A rank has made the partial norms of its chunks. All ranks send it, and each receives those of
@@ -118,7 +118,8 @@ struct Op {
   BlockIndex block = kNone;  ///< Move to the device, and Drop
   /// Move of a gradient to the host; AddGroups, Speculate, Update on the host.
   BufferIndex gradient_buffer = kNone;
-  /// Move of finished gradient sums to the host; fetch of weights, and load of fetched weights.
+  /// The index of a sum slot (store of complete gradient sums) or of a fetch slot (fetch of
+  /// weights, and load of fetched weights).
   BufferIndex slot = kNone;
   Message message = Message::Weights;  ///< Send, Receive
   /// Update: it belongs to the step before this one. Send, Receive of weights: after that update.
@@ -139,9 +140,9 @@ struct MoveInfo {
   std::string_view name;
   StreamKind stream;
 };
-/// All moves that exist. A further tier adds rows. All code that takes "not on the device" for "in
-/// host memory" then changes, too: decide_chunks, residency, emitter, executor, validator,
-/// simulator, home, state, optimizer and ledgers.
+/// All moves that exist. A further tier adds rows. If planes are stored there, all code that takes
+/// "not on the device" for "in host memory" changes, too: decide_chunks, residency, emitter,
+/// executor, validator, simulator, home, state, optimizer and ledgers.
 inline constexpr MoveInfo kMoves[] = {
     {Tier::None, Tier::Device, "allocate", StreamKind::Compute},
     {Tier::Host, Tier::Device, "load", StreamKind::Load},
@@ -186,7 +187,7 @@ struct PlanOptions {
   /// all planes are in host memory.
   std::vector<ChunkRecord> chunks_of_step = {};
   bool least_traffic = false;  ///< do not protect chunks: fewer moves, but loads start later
-  Division division = {};      ///< the plan is that of its rank
+  Division division = {};      ///< the plan is for the rank division.place.rank
 };
 
 struct Plan {
@@ -198,13 +199,13 @@ struct Plan {
   std::vector<ChunkRecord> chunks = {};
   uint32_t gradient_buffers = 0;  ///< 0 in these three plans
   Division division = {};         ///< as in PlanOptions
-  uint32_t sum_slots = 0;         ///< host buffers for finished gradient sums of groups
+  uint32_t sum_slots = 0;         ///< of the home, for complete gradient sums of groups
   std::vector<uint32_t> stored_sums =
       {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending
   size_t loaded_bytes = 0;                        ///< of chunks
   size_t stored_bytes = 0;                        ///< of chunks, without partial norms
-  uint32_t fetch_slots = 0;                       ///< host buffers for weights of other machines
+  uint32_t fetch_slots = 0;                       ///< of the home, for weights of other machines
   size_t fetched_bytes = 0;                       ///< of chunks
   uint32_t peak_blocks = 0;                       ///< the most blocks in use at once
 

@@ -23,7 +23,7 @@ std::vector<uint32_t> sum_chunks_of(const Layout& layout, const std::vector<bool
 
 class SumSlots {
  public:
-  /// For all groups of layout.num_groups(), those of one rank. `layout` must outlive this object.
+  /// `layout` has the groups of one rank only, and must outlive this object.
   SumSlots(const Layout& layout, const std::vector<bool>& trained);
 
   struct Slot {

@@ -25,8 +25,8 @@ GroupAdder::GroupAdder(const Layout& layout, const Home& home, std::vector<bool>
   }
   addresses_.resize(most_uses * groups_.size());
   uses_.resize(most_uses);
-  far_slots_.resize(num_far_pieces(layout, division));
-  far_sums_.resize(far_slots_.size() * kFarPieceElements);
+  far_slots_.resize(num_far_portions(layout, division));
+  far_sums_.resize(far_slots_.size() * kFarPortionElements);
   parts_.reserve(far_slots_.size());
 }
 
@@ -73,42 +73,43 @@ void GroupAdder::read_far_slots(const Segment& part) {
   ranks_->read(parts_);
 }
 
-void GroupAdder::read_far_sums(const Segment& piece) {
+void GroupAdder::read_far_sums(const Segment& portion) {
   parts_.clear();
-  for_each_far(piece, [&](size_t i, uint32_t use, const Group& group) {
+  for_each_far(portion, [&](size_t i, uint32_t use, const Group& group) {
     const HomePlace slot = home_.sum_slot_place(group.rank, BufferIndex(far_slots_[i]));
-    const uint64_t inside = sum_element(piece, use) % slot_elements_ * sizeof(float);
-    const std::span into(&far_sums_[i * kFarPieceElements], piece.num_elements);
+    const uint64_t inside = sum_element(portion, use) % slot_elements_ * sizeof(float);
+    const std::span into(&far_sums_[i * kFarPortionElements], portion.num_elements);
     parts_.push_back({slot.rank, slot.offset + inside, std::as_writable_bytes(into)});
   });
   ranks_->read(parts_);
 }
 
-void GroupAdder::add_piece(ThreadTeam& team, const Segment& piece, std::byte* gradient) {
-  const uint32_t num_uses = layout_.parameter(piece.parameter).num_uses;
+void GroupAdder::add_portion(ThreadTeam& team, const Segment& portion, std::byte* gradient) {
+  const uint32_t num_uses = layout_.parameter(portion.parameter).num_uses;
   auto next = addresses_.begin();
   size_t far = 0;
   for (uint32_t use = 0; use < num_uses; ++use) {
     const auto first = next;
     for (const Group& group : groups_) {
-      *next++ = group.is_near ? sums_at(group, sum_element(piece, use))
-                              : &far_sums_[far++ * kFarPieceElements];
+      *next++ = group.is_near ? sums_at(group, sum_element(portion, use))
+                              : &far_sums_[far++ * kFarPortionElements];
     }
     uses_[use] = {first, next};
   }
   round_sums_in_order(team, std::span(uses_).first(num_uses),
-                      static_cast<int64_t>(piece.num_elements), gradient, layout_.gradient_type());
+                      static_cast<int64_t>(portion.num_elements), gradient,
+                      layout_.gradient_type());
 }
 
 void GroupAdder::add_part(ThreadTeam& team, const Segment& part, std::byte* gradient) {
-  if (far_slots_.empty()) return add_piece(team, part, gradient);
+  if (far_slots_.empty()) return add_portion(team, part, gradient);
   read_far_slots(part);
   const size_t size = size_of(layout_.gradient_type());
-  for (uint64_t done = 0; done < part.num_elements; done += kFarPieceElements) {
-    const Segment piece{part.parameter, part.first_element + done,
-                        std::min(kFarPieceElements, part.num_elements - done)};
-    read_far_sums(piece);
-    add_piece(team, piece, gradient + done * size);
+  for (uint64_t done = 0; done < part.num_elements; done += kFarPortionElements) {
+    const Segment portion{part.parameter, part.first_element + done,
+                          std::min(kFarPortionElements, part.num_elements - done)};
+    read_far_sums(portion);
+    add_portion(team, portion, gradient + done * size);
   }
 }
 

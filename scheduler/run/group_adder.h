@@ -1,7 +1,8 @@
 // Adds the gradient sums of all groups for a parameter chunk in host memory, in the order of the
 // groups, then those of the uses of a tied weight in the order of the calls, and rounds them to the
 // finished gradient (cpu_adam/ordered_sum.h). The sums of other ranks of this machine are read in
-// their memory. Those of other machines are copied, piece by piece.
+// their memory. Those of other machines are copied, one portion after
+// the other.
 //
 // Thread-safety: one thread calls add(). It allocates nothing.
 #pragma once
@@ -28,7 +29,7 @@ class GroupAdder {
 
   /// Writes the finished gradient of the chunk: zeros where no parameter is trained. Writes the sum
   /// of squares of each of its pieces to `partials`. REQUIRES: the sums of all ranks for the chunk
-  /// are in slots, and the home is connected to those of all ranks.
+  /// are in slots, and the home is connected to those of all ranks. Throws RankLost.
   void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
 
  private:
@@ -39,11 +40,11 @@ class GroupAdder {
     bool is_near;  // its rank is on this machine
   };
   void add_part(ThreadTeam& team, const Segment& part, std::byte* gradient);
-  void add_piece(ThreadTeam& team, const Segment& piece, std::byte* gradient);
+  void add_portion(ThreadTeam& team, const Segment& portion, std::byte* gradient);
   template <class Add>
   void for_each_far(const Segment& part, const Add& add) const;
   void read_far_slots(const Segment& part);
-  void read_far_sums(const Segment& piece);
+  void read_far_sums(const Segment& portion);
   uint64_t elements_in_one_slot(const Segment& part) const;
   uint64_t sum_element(const Segment& part, uint32_t use) const;
   const float* sums_at(const Group& group, uint64_t element) const;
@@ -58,7 +59,7 @@ class GroupAdder {
   // Of groups on other machines:
   Ranks* const ranks_;
   std::vector<uint32_t> far_slots_;  // [use][group on another machine]
-  std::vector<float> far_sums_;      // [use][group on another machine][element of a piece]
+  std::vector<float> far_sums_;      // [use][group on another machine][element of a portion]
   std::vector<RemotePart> parts_;
 };
 

@@ -46,7 +46,7 @@ size_t undo_log_bytes(const Layout& layout) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-uint64_t num_far_pieces(const Layout& layout, const Division& division) {
+uint64_t num_far_portions(const Layout& layout, const Division& division) {
   uint64_t num_groups = 0;
   for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {
     if (!division.place.is_near(rank)) num_groups += share_of(division, rank).groups.count;

@@ -39,10 +39,10 @@ size_t undo_log_bytes(const Layout& layout);
 
 /// The elements of a group on another machine that are copied at once when groups are added. They
 /// are enough to hide the delay of a request, and few enough to stay in caches.
-inline constexpr uint64_t kFarPieceElements = uint64_t{1} << 18;
-/// How many such pieces are copied at once: one for each group on another machine and each use of
+inline constexpr uint64_t kFarPortionElements = uint64_t{1} << 18;
+/// How many such portions are copied at once: one for each group on another machine and each use of
 /// the parameter with the most uses.
-uint64_t num_far_pieces(const Layout& layout, const Division& division);
+uint64_t num_far_portions(const Layout& layout, const Division& division);
 
 /// The classes of the ledger whose sizes the run reads from it.
 inline constexpr std::string_view kInputs = "inputs", kWorkspace = "workspace", kLosses = "losses";

@@ -348,8 +348,9 @@ Ledger ledger_with(const Preparation& context, const Plan& plan) {
     ledger.add("undo logs", Tier::Host, num * undo_log_bytes(*context.layout));
   }
   add_home(ledger, *context.layout, state_planes(context.options.dtype), home_options(plan));
-  ledger.add("copied sums", Tier::Host,
-             num_far_pieces(*context.layout, plan.division) * kFarPieceElements * sizeof(float));
+  ledger.add(
+      "copied sums", Tier::Host,
+      num_far_portions(*context.layout, plan.division) * kFarPortionElements * sizeof(float));
   ledger.add(kInputs, Tier::Host, input_bytes);
   ledger.add(kLosses, Tier::Host, ledger.bytes(kLosses, Tier::Device));
   ledger.add("staging buffers", Tier::Host, ring_bytes(context, plan, input_bytes));
