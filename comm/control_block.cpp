@@ -10,6 +10,7 @@ namespace ebb {
 void announce_failure(ControlBlock& block, uint32_t slot, std::string_view text) noexcept {
   uint32_t none = 0;
   if (block.failed.load(std::memory_order_acquire) != none) return;
+  if (block.slot(slot).announced.exchange(1, std::memory_order_acq_rel) != 0) return;
   char* failure = block.slot(slot).failure;
   const size_t n = std::min(text.size(), kFailureBytes - 1);
   std::memcpy(failure, text.data(), n);

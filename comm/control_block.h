@@ -1,6 +1,9 @@
 // The memory in which the ranks of one machine meet: private memory if the ranks are threads,
 // shared memory if they are processes. Zeroed memory of control_block_bytes(size) bytes is a valid
-// control block for threads, except for its `size`.
+// control block for threads, except for its `size` and `ranks_per_machine`.
+//
+// It has a slot for each rank of the run, also for those of other machines. Their slots are written
+// by one process of this machine, which receives their messages (comm/machine_link.h).
 //
 // Thread-safety: each comment says who writes a field. A FutexWord orders what it announces.
 #pragma once
@@ -26,14 +29,16 @@ struct RoundEntry {
   std::byte piece[kExchangePieceBytes];
 };
 
-enum class RankState : uint32_t { Absent, Joined, Left };
+/// Far: the rank has joined on another machine.
+enum class RankState : uint32_t { Absent, Joined, Far, Left };
 
 /// Written by one rank, read by all.
 struct alignas(64) RankSlot {
   FutexWord arrived;      // the number of rounds for which the rank has written its entry
   RoundEntry entries[2];  // round i uses entry i % 2
 
-  char failure[kFailureBytes];  // written before ControlBlock::failed names this slot
+  std::atomic<uint32_t> announced;  // 1: a thread of the rank has announced a failure, or begins to
+  char failure[kFailureBytes];      // written before ControlBlock::failed names this slot
 
   // Only ranks that are processes use these (comm/rank_watch.h).
   FutexWord state;             // RankState
@@ -46,17 +51,18 @@ struct alignas(64) RankSlot {
 
 /// A slot for each rank follows, and one for the process that starts the ranks.
 struct alignas(64) ControlBlock {
-  uint32_t format;               // of shared memory: kControlBlockFormat
-  uint32_t size;                 // the number of ranks
+  uint32_t format;  // of shared memory: kControlBlockFormat
+  uint32_t size;    // the number of ranks
+  uint32_t ranks_per_machine;
   std::atomic<uint32_t> failed;  // 0: no failure; i + 1: slot i has the message of the first one
 
   RankSlot& slot(uint32_t rank) { return reinterpret_cast<RankSlot*>(this + 1)[rank]; }
 };
 
 /// Another number for each change of the structures above.
-inline constexpr uint32_t kControlBlockFormat = 0xebb00001;
+inline constexpr uint32_t kControlBlockFormat = 0xebb00002;
 
-/// Announces a failure, unless one was announced before. One thread at a time for each slot.
+/// Announces a failure, unless one was announced before. Any thread of the slot's rank.
 void announce_failure(ControlBlock& block, uint32_t slot, std::string_view text) noexcept;
 /// Throws RankLost if a failure was announced.
 void throw_if_failed(ControlBlock& block);

@@ -41,6 +41,7 @@ void LocalRanks::collect(Operation operation, std::span<const std::byte> mine,
     own.entries[parity].operation = static_cast<uint32_t>(operation);
     own.entries[parity].bytes = fits ? mine.size() : kWrongOutput;
     if (n > 0) std::memcpy(own.entries[parity].piece, mine.data() + done, n);
+    publish(own.entries[parity], n);
     own.arrived.raise(++rounds_);
     for (uint32_t r = 0; r < size(); ++r) {
       wait_for(block_.slot(r).arrived, rounds_, r, [&] {
@@ -92,8 +93,13 @@ void LocalRanks::create_signals(uint32_t count) {
     EBB_CHECK(counts[r] == counts[0], fmt::format("rank {} creates {} signals, rank 0 creates {}",
                                                   r, counts[r], counts[0]));
   }
-  for (std::byte* memory : share_with_all(count * sizeof(FutexWord))) {
-    signals_.push_back(reinterpret_cast<FutexWord*>(memory));
+  // Each rank has memory for its signals, and for those of one rank of each other machine.
+  const uint32_t per_machine = ranks_per_machine(), machine = rank_ / per_machine;
+  const std::vector<std::byte*> memory =
+      share_with_all(size() / per_machine * count * sizeof(FutexWord));
+  for (uint32_t r = 0; r < size(); ++r) {
+    const uint32_t holder = memory[r] != nullptr ? r : machine * per_machine + r % per_machine;
+    signals_.push_back(reinterpret_cast<FutexWord*>(memory[holder]) + r / per_machine * count);
   }
   num_signals_ = count;
 }
@@ -117,13 +123,13 @@ void LocalRanks::wait(uint32_t of, uint32_t signal, uint32_t value) {
 
 template <class Awaited>
 void LocalRanks::wait_for(const FutexWord& word, uint32_t value, uint32_t of,
-                          const Awaited& awaited) {
+                          const Awaited& awaited, bool also_after_it_left) {
   double waited_s = 0, last_s = 0;
   for (uint32_t seen = 0;;) {
     throw_if_failed(block_);
     if ((seen = word.load()) >= value) return;
     // A rank leaves after it has raised its last word, so the word is read again.
-    if (block_.slot(of).is(RankState::Left) && word.load() < value) {
+    if (!also_after_it_left && block_.slot(of).is(RankState::Left) && word.load() < value) {
       announce(fmt::format("rank {} waits for rank {}, which has left the run and has not {}",
                            rank_, of, awaited()));
       continue;
@@ -141,6 +147,12 @@ void LocalRanks::wait_for(const FutexWord& word, uint32_t value, uint32_t of,
   }
 }
 
+void LocalRanks::wait_for(const FutexWord& word, uint32_t value, uint32_t of,
+                          std::string_view awaited) {
+  wait_for(
+      word, value, of, [&] { return awaited; }, true);
+}
+
 void LocalRanks::fail(std::string_view message) noexcept {
   char text[kFailureBytes];
   std::snprintf(text, sizeof text, "rank %u failed: %.*s", rank_,
@@ -148,9 +160,6 @@ void LocalRanks::fail(std::string_view message) noexcept {
   announce(text);
 }
 
-void LocalRanks::announce(std::string_view text) noexcept {
-  const std::lock_guard lock(announcing_);
-  announce_failure(block_, rank_, text);
-}
+void LocalRanks::announce(std::string_view text) noexcept { announce_failure(block_, rank_, text); }
 
 }  // namespace ebb

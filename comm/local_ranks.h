@@ -2,6 +2,9 @@
 // are threads and of ranks that are processes. A derived class says where the control block is and
 // how memory is shared. For tests, ranks of one machine can be treated as if they were on several.
 //
+// If there are other machines (comm/machine_ranks.h), then another thread keeps the slots of their
+// ranks in the control block up to date, and raises their signals in the memory of this machine.
+//
 // Exchanges: each rank writes its bytes to its own slot, raises `arrived`, and reads the slots of
 // all ranks when they have arrived. Round i uses the entry i % 2 of each slot. A rank writes an
 // entry again two rounds later. Then all ranks have arrived in the round between, so they have read
@@ -14,7 +17,6 @@
 // Thread-safety and errors: as Ranks.
 #pragma once
 
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -27,12 +29,12 @@ namespace ebb {
 class LocalRanks : public Ranks {
  public:
   /// REQUIRES: `block` outlives this object.
-  LocalRanks(ControlBlock& block, uint32_t rank, uint32_t ranks_per_machine, double timeout_s)
-      : block_(block), rank_(rank), ranks_per_machine_(ranks_per_machine), timeout_s_(timeout_s) {}
+  LocalRanks(ControlBlock& block, uint32_t rank, double timeout_s)
+      : block_(block), rank_(rank), timeout_s_(timeout_s) {}
 
   uint32_t rank() const override { return rank_; }
   uint32_t size() const override { return block_.size; }
-  uint32_t ranks_per_machine() const override { return ranks_per_machine_; }
+  uint32_t ranks_per_machine() const override { return block_.ranks_per_machine; }
   void exchange(std::span<const std::byte> mine, std::span<std::byte> all) override;
   std::vector<std::byte*> share(size_t bytes) override;
   void read(std::span<const RemotePart> parts) override;
@@ -44,7 +46,8 @@ class LocalRanks : public Ranks {
  protected:
   enum class Operation : uint32_t { Exchange, Share, CreateSignals };
 
-  /// Allocates memory of this rank, and returns the address of the memory of each rank. Collective.
+  /// Allocates memory of this rank, and returns the address of the memory of each rank, or null for
+  /// those that this process cannot address. Collective.
   virtual std::vector<std::byte*> share_with_all(size_t bytes) = 0;
   /// An exchange that also checks that all ranks call the same function.
   void collect(Operation operation, std::span<const std::byte> mine, std::span<std::byte> all);
@@ -56,23 +59,29 @@ class LocalRanks : public Ranks {
     return all;
   }
 
-  /// Announces a failure, unless one was announced before.
-  void announce(std::string_view text) noexcept;
+  /// Called for each entry that this rank writes to its slot, with the bytes of its piece.
+  virtual void publish(const RoundEntry& /*entry*/, size_t /*bytes*/) {}
+  /// The signals of each rank. Empty before create_signals().
+  std::span<FutexWord* const> signals() const { return signals_; }
+  /// Blocks until `word` is at least `value`, which the rank `of` causes, also after it has left.
+  /// Errors say that it has not `awaited`.
+  void wait_for(const FutexWord& word, uint32_t value, uint32_t of, std::string_view awaited);
 
  private:
   template <class Awaited>
-  void wait_for(const FutexWord& word, uint32_t value, uint32_t of, const Awaited& awaited);
+  void wait_for(const FutexWord& word, uint32_t value, uint32_t of, const Awaited& awaited,
+                bool also_after_it_left = false);
+  /// Announces a failure, unless one was announced before.
+  void announce(std::string_view text) noexcept;
   void check_entries(uint32_t parity) const;
 
   ControlBlock& block_;
   const uint32_t rank_;
-  const uint32_t ranks_per_machine_;
   const double timeout_s_;
   uint32_t rounds_ = 0;                  // of exchanges that this rank has begun
   std::vector<std::byte*> last_shared_;  // of each rank
   std::vector<FutexWord*> signals_;      // of each rank
   uint32_t num_signals_ = 0;
-  std::mutex announcing_;
 };
 
 }  // namespace ebb

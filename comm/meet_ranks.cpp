@@ -1,6 +1,8 @@
-// Each process connects to the socket of rank 0 and says which rank of how many it is. Rank 0
-// answers with the file descriptor of the memory of the run. The socket has an abstract address, so
-// nothing is left in the file system.
+// Each process connects to the socket of the first rank of its machine and says which rank of how
+// many it is. The first rank answers with the file descriptor of the memory of the run. The socket
+// has an abstract address, so nothing is left in the file system.
+
+#include "comm/meet_ranks.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "comm/process_ranks.h"
+#include "comm/rank_memory.h"
 #include "device/errors.h"
 #include "system/clock.h"
 #include "system/unique_fd.h"
@@ -107,7 +110,7 @@ UniqueFd listen_at(std::string_view run) {
   return listener;
 }
 
-/// What a process says to rank 0.
+/// What a process says to the first rank.
 struct Greeting {
   uint32_t rank = 0;
   uint32_t size = 0;
@@ -118,15 +121,15 @@ void set_limit(int connection, double limit_s) {
   setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 }
 
-std::string sizes_text(std::string_view run, uint32_t rank, uint32_t size, uint32_t size_of_0) {
-  return fmt::format("rank {} of the run '{}' has {} ranks, rank 0 has {}", rank, run, size,
-                     size_of_0);
+std::string sizes_text(std::string_view run, const Greeting& greeting, const Greeting& first) {
+  return fmt::format("rank {} of the run '{}' has {} ranks, rank {} has {}", greeting.rank, run,
+                     greeting.size, first.rank, first.size);
 }
 
-/// Gives the memory to all other ranks.
-void serve(std::string_view run, const UniqueFd& listener, int memory, uint32_t size,
-           double timeout_s) {
-  std::vector<bool> has_come(size);
+/// Gives the memory to all other ranks of the machine.
+void serve(std::string_view run, const UniqueFd& listener, int memory, const Greeting& first,
+           uint32_t per_machine, double timeout_s) {
+  std::vector<bool> has_come(per_machine);
   has_come[0] = true;
   const double start_s = steady_now_s();
   for (;;) {
@@ -135,7 +138,7 @@ void serve(std::string_view run, const UniqueFd& listener, int memory, uint32_t 
     if (steady_now_s() - start_s >= timeout_s) {
       throw RankLost(
           fmt::format("rank {} has not come to the run '{}' on this machine for {:.3g} s",
-                      missing - has_come.begin(), run, timeout_s));
+                      first.rank + (missing - has_come.begin()), run, timeout_s));
     }
     pollfd ready = {listener.get(), POLLIN, 0};
     if (poll(&ready, 1, kTryEvery_ms) != 1) continue;
@@ -147,14 +150,15 @@ void serve(std::string_view run, const UniqueFd& listener, int memory, uint32_t 
       continue;
     }
     send_fd(connection.get(), memory);
-    if (greeting.size != size || greeting.rank >= size) {
-      throw ConfigError(sizes_text(run, greeting.rank, greeting.size, size));
+    if (greeting.size != first.size || greeting.rank - first.rank >= per_machine) {
+      throw ConfigError(sizes_text(run, greeting, first));
     }
-    has_come[greeting.rank] = true;
+    has_come[greeting.rank - first.rank] = true;
   }
 }
 
-UniqueFd memory_of_rank_0(std::string_view run, const Greeting& greeting, double timeout_s) {
+UniqueFd memory_of_first(std::string_view run, const Greeting& greeting, uint32_t first,
+                         double timeout_s) {
   const Address address = address_of(run);
   const double start_s = steady_now_s();
   for (;;) {
@@ -166,21 +170,21 @@ UniqueFd memory_of_rank_0(std::string_view run, const Greeting& greeting, double
       if (UniqueFd memory = receive_fd(connection.get()); memory.get() >= 0) return memory;
     }
     if (steady_now_s() - start_s >= timeout_s) {
-      throw RankLost(fmt::format("rank 0 has not begun the run '{}' on this machine for {:.3g} s",
-                                 run, timeout_s));
+      throw RankLost(fmt::format("rank {} has not begun the run '{}' on this machine for {:.3g} s",
+                                 first, run, timeout_s));
     }
     sleep_until(steady_now_s() + 1e-3 * kTryEvery_ms);
   }
 }
 
-std::unique_ptr<Ranks> begin_run(std::string_view run, uint32_t size,
-                                 const ProcessRanksOptions& options) {
-  const UniqueFd listener = listen_at(run);
-  const UniqueFd memory(create_rank_memory(size));
+std::unique_ptr<Ranks> begin_run(std::string_view run, const Greeting& first, uint32_t per_machine,
+                                 double timeout_s, const JoinMemory& join) {
+  const UniqueFd listener = per_machine > 1 ? listen_at(run) : UniqueFd();
+  const UniqueFd memory(create_rank_memory(first.size, per_machine));
   fcntl(memory.get(), F_SETFD, FD_CLOEXEC);
-  std::unique_ptr<Ranks> ranks = join_ranks(memory.get(), 0, options);
+  std::unique_ptr<Ranks> ranks = join(memory.get());
   try {
-    serve(run, listener, memory.get(), size, options.timeout_s);
+    serve(run, listener, memory.get(), first, per_machine, timeout_s);
   } catch (const Error& error) {
     ranks->fail(error.what());
     throw;
@@ -190,14 +194,22 @@ std::unique_ptr<Ranks> begin_run(std::string_view run, uint32_t size,
 
 }  // namespace
 
+std::unique_ptr<Ranks> meet_ranks_of_machine(std::string_view run, uint32_t rank, uint32_t size,
+                                             uint32_t per_machine, double timeout_s,
+                                             const JoinMemory& join) {
+  const uint32_t first = rank / per_machine * per_machine;
+  if (rank == first) return begin_run(run, {rank, size}, per_machine, timeout_s, join);
+  const UniqueFd memory = memory_of_first(run, {rank, size}, first, timeout_s);
+  std::unique_ptr<Ranks> ranks = join(memory.get());
+  if (ranks->size() == size) return ranks;
+  throw ConfigError(sizes_text(run, {rank, size}, {first, ranks->size()}));
+}
+
 std::unique_ptr<Ranks> meet_ranks(std::string_view run, uint32_t rank, uint32_t size,
                                   const ProcessRanksOptions& options) {
   if (rank >= size) throw ConfigError(fmt::format("there is no rank {} of {}", rank, size));
-  if (rank == 0) return begin_run(run, size, options);
-  const UniqueFd memory = memory_of_rank_0(run, {rank, size}, options.timeout_s);
-  std::unique_ptr<Ranks> ranks = join_ranks(memory.get(), rank, options);
-  if (ranks->size() == size) return ranks;
-  throw ConfigError(sizes_text(run, rank, size, ranks->size()));
+  return meet_ranks_of_machine(run, rank, size, size, options.timeout_s,
+                               [&](int memory) { return join_ranks(memory, rank, options); });
 }
 
 }  // namespace ebb

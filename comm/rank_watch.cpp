@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
 #include "device/errors.h"
 #include "system/quiet_thread.h"
@@ -27,9 +26,8 @@ void prepare_watched_slots(ControlBlock& block) {
   pthread_mutexattr_destroy(&attributes);
 }
 
-RankWatch::RankWatch(ControlBlock& block, uint32_t rank, double silence_s,
-                     std::function<void(const std::string&)> lost)
-    : block_(block), rank_(rank), silence_s_(silence_s), lost_(std::move(lost)), seen_(block.size) {
+RankWatch::RankWatch(ControlBlock& block, uint32_t rank, double silence_s)
+    : block_(block), rank_(rank), silence_s_(silence_s), seen_(block.size) {
   RankSlot& own = block_.slot(rank_);
   int32_t pid = 0;
   if (!own.pid.compare_exchange_strong(pid, getpid())) {
@@ -52,6 +50,10 @@ void RankWatch::run() {
     own.beat.fetch_add(1, std::memory_order_relaxed);
     for (uint32_t r = 0; r < block_.size; ++r) {
       if (r != rank_ && block_.slot(r).is(RankState::Joined)) look_at(r);
+      if (r % block_.ranks_per_machine == rank_ % block_.ranks_per_machine &&
+          block_.slot(r).is(RankState::Far)) {
+        look_at_beat(r);
+      }
     }
     stop_.sleep(0, kBeatEvery_s);
   }
@@ -67,17 +69,22 @@ void RankWatch::look_at(uint32_t rank) {
     if (held == EOWNERDEAD || held == 0) pthread_mutex_unlock(&slot.alive);
     // A rank marks itself as one that has left before it unlocks.
     if (slot.is(RankState::Joined)) {
-      lost_(fmt::format("rank {} is gone: its process {} has ended", rank, slot.pid.load()));
+      lost(fmt::format("rank {} is gone: its process {} has ended", rank, slot.pid.load()));
     }
     return;
   }
+  look_at_beat(rank);
+}
+
+void RankWatch::look_at_beat(uint32_t rank) {
+  RankSlot& slot = block_.slot(rank);
   Seen& seen = seen_[rank];
   const uint32_t beat = slot.beat.load(std::memory_order_relaxed);
   seen.silent_s = beat == seen.beat ? seen.silent_s + kBeatEvery_s : 0;
   seen.beat = beat;
   if (seen.silent_s >= silence_s_) {
-    lost_(fmt::format("rank {} does not answer: its process {} has done nothing for {:.3g} s", rank,
-                      slot.pid.load(), silence_s_));
+    lost(fmt::format("rank {} does not answer: its process {} has done nothing for {:.3g} s", rank,
+                     slot.pid.load(), silence_s_));
   }
 }
 

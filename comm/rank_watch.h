@@ -8,11 +8,14 @@
 // up its beat, and after a time limit the others take it for lost. Only time in which this process
 // runs counts, so a run that is stopped as a whole and continued is not lost.
 //
+// A rank of another machine is watched by the rank that receives its messages: the one with the
+// same number on this machine. There, messages count up the beat. The watch is another thread than
+// the one that receives them, so it works also when that one hangs.
+//
 // Thread-safety: the constructor and the destructor belong to one thread.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,11 +26,9 @@ namespace ebb {
 
 class RankWatch {
  public:
-  /// Marks the rank as joined. The thread calls `lost` with a message for each rank that it finds
-  /// lost; `lost` must not throw. `block` outlives this object. Throws ConfigError if a process is
-  /// this rank already.
-  RankWatch(ControlBlock& block, uint32_t rank, double silence_s,
-            std::function<void(const std::string&)> lost);
+  /// Marks the rank as joined. The thread announces a failure when it finds a rank lost. `block`
+  /// outlives this object. Throws ConfigError if a process is this rank already.
+  RankWatch(ControlBlock& block, uint32_t rank, double silence_s);
   /// Marks the rank as one that has left, so that the others do not take it for lost.
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;
@@ -40,11 +41,12 @@ class RankWatch {
   };
   void run();
   void look_at(uint32_t rank);
+  void look_at_beat(uint32_t rank);
+  void lost(const std::string& text) noexcept { announce_failure(block_, rank_, text); }
 
   ControlBlock& block_;
   const uint32_t rank_;
   const double silence_s_;
-  const std::function<void(const std::string&)> lost_;
   std::vector<Seen> seen_;  // of each rank
   FutexWord stop_{};
   std::thread thread_;

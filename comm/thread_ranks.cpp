@@ -47,8 +47,9 @@ ThreadRanks::ThreadRanks(uint32_t size, const ThreadRanksOptions& options) {
   block_ = std::make_unique<Memory>(control_block_bytes(size));
   auto& block = *reinterpret_cast<ControlBlock*>(block_->data);
   block.size = size;
+  block.ranks_per_machine = per_machine;
   for (uint32_t r = 0; r < size; ++r) {
-    ranks_.push_back(std::make_unique<Rank>(block, r, per_machine, options.timeout_s));
+    ranks_.push_back(std::make_unique<Rank>(block, r, options.timeout_s));
   }
 }
 
