@@ -147,8 +147,8 @@ void LocalRanks::wait_for(const FutexWord& word, uint32_t value, uint32_t of,
   }
 }
 
-void LocalRanks::wait_for(const FutexWord& word, uint32_t value, uint32_t of,
-                          std::string_view awaited) {
+void LocalRanks::wait_for_bytes(const FutexWord& word, uint32_t value, uint32_t of,
+                                std::string_view awaited) {
   wait_for(
       word, value, of, [&] { return awaited; }, true);
 }

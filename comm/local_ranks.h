@@ -65,7 +65,7 @@ class LocalRanks : public Ranks {
   std::span<FutexWord* const> signals() const { return signals_; }
   /// Blocks until `word` is at least `value`, which the rank `of` causes, also after it has left.
   /// Errors say that it has not `awaited`.
-  void wait_for(const FutexWord& word, uint32_t value, uint32_t of, std::string_view awaited);
+  void wait_for_bytes(const FutexWord& word, uint32_t value, uint32_t of, std::string_view awaited);
 
  private:
   template <class Awaited>

@@ -1,4 +1,4 @@
-// Ranks that are processes of one machine.
+// Ranks that are processes of one machine, or of several (join_ranks_of_environment()).
 //
 // The processes meet in one file in memory (memfd_create), the memory of the run. It begins with
 // the control block, and grows when ranks share memory; each process maps what all of them share.
@@ -30,12 +30,19 @@
 
 namespace ebb {
 
+/// How ranks reach each other. Auto: through shared memory, and through MPI if a launcher started
+/// them on several machines. Mpi: through MPI, as if each rank were on another machine.
+enum class RankTransport : uint8_t { Auto, Shared, Mpi };
+
 struct ProcessRanksOptions {
   double timeout_s = 60;  ///< the longest wait for another rank
   /// After so many seconds a stopped process is taken for lost. Less than timeout_s: otherwise a
   /// wait may end first and name the rank that it waits for, which may itself wait for the stopped
   /// one.
   double silence_s = 20;
+  RankTransport transport = RankTransport::Auto;
+  /// For tests of RankTransport::Mpi: so many ranks are treated as one machine.
+  uint32_t ranks_per_machine = 1;
 };
 
 /// Makes the memory of a run of `size` ranks. Returns a file descriptor, which programs inherit
@@ -60,9 +67,11 @@ std::vector<std::pair<std::string, std::string>> rank_variables(int memory, uint
 /// those of OpenMPI's mpirun (OMPI_COMM_WORLD_RANK, _SIZE and _LOCAL_SIZE, PMIX_NAMESPACE), or
 /// those of torchrun (RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or those of
 /// srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_JOB_ID, SLURM_STEP_ID).
-/// Null if there are none, or if the launcher started one process. Removes the variables of
-/// rank_variables(), so that programs that this process starts do not take them for theirs. Throws
-/// ConfigError if a value is wrong or the run has several machines, and errors of meet_ranks().
+/// Null if there are none, or if the launcher started one process and `transport` is not Mpi.
+/// Removes the variables of rank_variables(), so that programs that this process starts do not take
+/// them for theirs. mpirun and srun may start ranks on several machines, which need libebb_mpi.so
+/// and are numbered machine by machine. Throws ConfigError if a value is wrong or `transport` does
+/// not fit the run, errors of meet_ranks(), and Error if MPI does not start.
 std::unique_ptr<Ranks> join_ranks_of_environment(const ProcessRanksOptions& options = {});
 
 /// Makes this process a rank of the run `run`, for processes that another program started. Rank 0

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "comm/machine_ranks.h"
 #include "comm/process_ranks.h"
 #include "device/errors.h"
 
@@ -23,6 +24,7 @@ struct Launcher {
   const char* size;
   const char* local_size;  // the number of ranks or of machines; may be missing
   bool local_size_is_machines;
+  bool has_mpi;
   const char* run[2];  // together they name the run
 };
 constexpr Launcher kLaunchers[] = {
@@ -31,12 +33,20 @@ constexpr Launcher kLaunchers[] = {
      "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      false,
+     true,
      {"PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE"}},
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", false, {"MASTER_ADDR", "MASTER_PORT"}},
+    {"torchrun",
+     "RANK",
+     "WORLD_SIZE",
+     "LOCAL_WORLD_SIZE",
+     false,
+     false,
+     {"MASTER_ADDR", "MASTER_PORT"}},
     {"srun",
      "SLURM_PROCID",
      "SLURM_STEP_NUM_TASKS",
      "SLURM_STEP_NUM_NODES",
+     true,
      true,
      {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 };
@@ -61,6 +71,26 @@ std::string text_in(const Launcher& launcher, const char* variable) {
                                 variable, launcher.name));
 }
 
+/// Throws ConfigError if the transport does not fit.
+bool uses_mpi(const Launcher& launcher, uint32_t size, RankTransport transport) {
+  const auto local_size = number_in(launcher.local_size);
+  const bool is_one_machine =
+      !local_size || *local_size == (launcher.local_size_is_machines ? 1 : size);
+  const bool wanted = transport == RankTransport::Mpi;
+  if (is_one_machine && !(wanted && !launcher.has_mpi)) return wanted;
+  const std::string started =
+      is_one_machine ? fmt::format("{} started the ranks", launcher.name)
+                     : fmt::format("{} started {} ranks on several machines ({} is {})",
+                                   launcher.name, size, launcher.local_size, *local_size);
+  if (!launcher.has_mpi) {
+    throw ConfigError(started + ", which need MPI: start them with mpirun or srun");
+  }
+  if (transport == RankTransport::Shared) {
+    throw ConfigError(started + ", which have no shared memory: leave out `rank_transport`");
+  }
+  return true;
+}
+
 std::unique_ptr<Ranks> join_parent(uint32_t memory, const ProcessRanksOptions& options) {
   const std::optional<uint32_t> rank = number_in(kRankVariable);
   if (!rank)
@@ -83,18 +113,19 @@ std::unique_ptr<Ranks> join_ranks_of_environment(const ProcessRanksOptions& opti
   if (const auto memory = number_in(kMemoryVariable)) return join_parent(*memory, options);
   for (const Launcher& launcher : kLaunchers) {
     const auto rank = number_in(launcher.rank), size = number_in(launcher.size);
-    if (!rank || !size || *size <= 1) continue;
-    const auto local_size = number_in(launcher.local_size);
-    if (local_size && *local_size != (launcher.local_size_is_machines ? 1 : *size)) {
-      throw ConfigError(fmt::format(
-          "{} started {} ranks on several machines ({} is {}): a run of Ebb has one machine",
-          launcher.name, *size, launcher.local_size, *local_size));
+    if (!rank || !size) continue;
+    if (*size <= 1 && !(launcher.has_mpi && options.transport == RankTransport::Mpi)) continue;
+    if (uses_mpi(launcher, *size, options.transport)) {
+      const bool as_mpi_says = options.transport == RankTransport::Auto;
+      return join_machines({launcher.name, *rank, *size},
+                           as_mpi_says ? 0 : options.ranks_per_machine, options);
     }
     std::string run = text_in(launcher, launcher.run[0]);
     run += ':' + text_in(launcher, launcher.run[1]);
     return meet_ranks(run, *rank, *size, options);
   }
-  return nullptr;
+  if (options.transport != RankTransport::Mpi) return nullptr;
+  throw ConfigError("`rank_transport` mpi: start the ranks with mpirun or srun");
 }
 
 }  // namespace ebb

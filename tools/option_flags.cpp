@@ -32,6 +32,7 @@ constexpr OptionFlag kFlags[] = {
     {"model", "--model"},
     {"pinned_memory", "--pinned"},
     {"preset", "--preset"},
+    {"rank_transport", "--rank-transport"},
     {"recompute", "--recompute"},
     {"save_dtype", "--save-dtype"},
     {"seq_length", "--seq-length"},

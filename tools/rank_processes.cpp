@@ -114,8 +114,8 @@ class RankProcesses::Started {
 };
 
 RankProcesses::RankProcesses(uint32_t num_ranks, uint32_t usual,
-                             const std::vector<std::string>& command, double timeout_s) {
-  const ProcessRanksOptions options{.timeout_s = timeout_s, .silence_s = timeout_s / 3};
+                             const std::vector<std::string>& command,
+                             const ProcessRanksOptions& options) {
   ranks_ = join_ranks_of_environment(options);
   if (ranks_ != nullptr) {
     if (num_ranks != 0 && num_ranks != ranks_->size()) {

@@ -1,6 +1,7 @@
-// The ranks of a command: processes of this machine that train one model together.
+// The ranks of a command: processes that train one model together.
 //
-// --ranks N starts N - 1 further processes with the same command line; this process is rank 0.
+// --ranks N starts N - 1 further processes with the same command line on this machine; this process
+// is rank 0.
 // Under mpirun, torchrun and srun all processes are started already, and the environment says their
 // ranks. Rank 0 writes all output; the standard output and standard error of the others are closed.
 //
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "chunk/rank_place.h"
+#include "comm/process_ranks.h"
 #include "comm/ranks.h"
 
 namespace ebb {
@@ -24,7 +26,7 @@ class RankProcesses {
   /// `command`: "train" and its arguments.
   /// REQUIRES: this process has started no thread.
   RankProcesses(uint32_t num_ranks, uint32_t usual, const std::vector<std::string>& command,
-                double timeout_s);
+                const ProcessRanksOptions& options);
   /// Rank 0 waits until the processes that it started have ended.
   ~RankProcesses();
   RankProcesses(const RankProcesses&) = delete;

@@ -191,9 +191,10 @@ int train_command(std::vector<std::string> arguments) {
   auto request = parse_train(std::move(arguments));
   if (!request) return 0;
   const TrainOptions& options = request->options;
-  RankProcesses processes(static_cast<uint32_t>(options.ranks),
-                          static_cast<uint32_t>(options.devices.size()), command,
-                          static_cast<double>(options.rank_timeout_s));
+  const auto timeout_s = static_cast<double>(options.rank_timeout_s);
+  RankProcesses processes(
+      static_cast<uint32_t>(options.ranks), static_cast<uint32_t>(options.devices.size()), command,
+      {.timeout_s = timeout_s, .silence_s = timeout_s / 3, .transport = options.rank_transport});
   try {
     return train_as_rank(*request, processes);
   } catch (const std::exception& error) {

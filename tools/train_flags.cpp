@@ -25,6 +25,8 @@ constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"host", DeviceChoice::Host},
                                              {"cpu", DeviceChoice::Host},
                                              {"cuda", DeviceChoice::Cuda}};
+constexpr Choice<RankTransport> kRankTransports[] = {
+    {"auto", RankTransport::Auto}, {"shared", RankTransport::Shared}, {"mpi", RankTransport::Mpi}};
 constexpr Choice<std::optional<Arithmetic>> kArithmetics[] = {
     {"auto", std::nullopt}, {"fp32", Arithmetic::Fp32}, {"bf16-dot", Arithmetic::Bf16Dot}};
 constexpr Choice<std::optional<AttentionKernels>> kAttentions[] = {
@@ -359,6 +361,11 @@ void add_rank_flags(FlagGroup group, TrainOptions& o) {
   group.add("--rank-timeout", "SECONDS [60]",
             "the run ends if a rank waits for another one for so long",
             whole(o.rank_timeout_s, 3, 86400));
+  group.add("--rank-transport", "HOW [auto]",
+            "how ranks reach each other: auto = shared memory, and MPI between the machines of "
+            "mpirun or srun; shared = never MPI; mpi = MPI, as if each rank were on another "
+            "machine",
+            choice(o.rank_transport, kRankTransports));
 }
 
 void add_output_flags(FlagGroup group, TrainOptions& o) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/process_ranks.h"
 #include "device/device.h"
 #include "device/dtype.h"
 #include "io/sample_order.h"
@@ -82,6 +83,7 @@ struct TrainOptions {
   std::vector<int> devices = {};   ///< GPUs of the ranks of a machine, in turn; empty: all GPUs
   std::optional<uint64_t> groups;  ///< of micro-batches; nullopt: as many as micro-batches
   uint64_t rank_timeout_s = 60;
+  RankTransport rank_transport = RankTransport::Auto;
   RankPlace place = {};         ///< of this process; no flag sets it
   uint32_t ranks_on_cores = 1;  ///< that use the cores of this process; no flag sets it
 

@@ -351,11 +351,41 @@ TEST(RankEnvironment, ErrorsNameTheVariable) {
   EXPECT_SAYS(end_of({{"RANK", "0"}, {"WORLD_SIZE", "2x"}}), "WORLD_SIZE is '2x', not a number");
   EXPECT_SAYS(end_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "RANK is set, but not MASTER_ADDR");
   EXPECT_SAYS(end_of({{"EBB_RANK_MEMORY", "5"}}), "EBB_RANK_MEMORY is set, but not EBB_RANK");
-  EXPECT_SAYS(end_of({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}),
-              "torchrun started 4 ranks on several machines (LOCAL_WORLD_SIZE is 2)");
   EXPECT_SAYS(
-      end_of({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_NUM_NODES", "2"}}),
-      "srun started 4 ranks on several machines (SLURM_STEP_NUM_NODES is 2)");
+      end_of({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}),
+      "torchrun started 4 ranks on several machines (LOCAL_WORLD_SIZE is 2), which need MPI: "
+      "start them with mpirun or srun");
+}
+
+// libebb_mpi.so is neither beside this program nor in a folder of the loader.
+TEST(RankEnvironment, SeveralMachinesNeedMpi) {
+  const auto end_of = [](RankTransport transport,
+                         const std::vector<std::pair<std::string, std::string>>& variables) {
+    ChildRanks children(1);
+    children.start([&](uint32_t) {
+      set_environment(variables);
+      unsetenv("LD_LIBRARY_PATH");
+      join_ranks_of_environment({.transport = transport});
+    });
+    return children.end_of(0);
+  };
+  const std::vector<std::pair<std::string, std::string>> two_machines = {
+      {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_NUM_NODES", "2"}};
+  for (const std::string& end :
+       {end_of(RankTransport::Auto, two_machines),
+        end_of(RankTransport::Mpi, {{"OMPI_COMM_WORLD_RANK", "0"},
+                                    {"OMPI_COMM_WORLD_SIZE", "2"},
+                                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})}) {
+    EXPECT_SAYS(end, "need libebb_mpi.so, which cannot be loaded");
+    EXPECT_SAYS(end, "libopenmpi-dev");
+  }
+  EXPECT_SAYS(end_of(RankTransport::Shared, two_machines),
+              "srun started 4 ranks on several machines (SLURM_STEP_NUM_NODES is 2), which have no "
+              "shared memory: leave out `rank_transport`");
+  EXPECT_SAYS(end_of(RankTransport::Mpi, {}), "start the ranks with mpirun or srun");
+  EXPECT_SAYS(
+      end_of(RankTransport::Mpi, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "2"}}),
+      "torchrun started the ranks, which need MPI");
 }
 
 }  // namespace
