@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the program machine_rank under mpirun: ranks that meet through MPI, as if they were on several machines.
 
-Usage: test_machine_ranks.py MACHINE_RANK FOLDER_OF_LIBEBB_MPI [TEST...]
+Usage: test_machine_ranks.py MACHINE_RANK EBB [TEST...]; libebb_mpi.so is in the folder of EBB
 Exit code: 0 if all is well, 77 where mpirun or libebb_mpi.so is missing.
 """
 
@@ -16,7 +16,8 @@ import threading
 import time
 import unittest
 
-PROGRAM, LIBRARIES = sys.argv[1:3]
+PROGRAM, EBB = sys.argv[1:3]
+LIBRARIES = pathlib.Path(EBB).parent
 # A container has few cores and may have no other user.
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
 
@@ -149,6 +150,19 @@ class MachineRanks(unittest.TestCase):
             self.check_errors(run, {rank: text for rank in range(last)})
             self.assertNotEqual(run.end(), 0)
 
+    def test_training_has_the_bits_of_one_rank(self):
+        train = [EBB, "train", "--preset", "toy-bytes", "--data", __file__, "--seq-length", "64", "--steps", "3", "--threads", "1",
+                 "--gradient-accumulation", "4", "--chunk-size", "256KiB", "--device-memory", "24MiB", "--host-memory", "1GB"]
+
+        def state_hash(command):
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return re.search(r"^state_hash (\w+)$", done.stdout, re.MULTILINE)[1]
+
+        one = state_hash(train)
+        for num_ranks in (2, 3):
+            self.assertEqual(state_hash([*MPIRUN, "-n", str(num_ranks), *train, "--rank-transport", "mpi"]), one)
+
     def test_an_idle_link_takes_little_of_the_processor(self):
         run = Run(2, "idle")
         self.assertEqual(run.end(), 0)
@@ -157,7 +171,7 @@ class MachineRanks(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if shutil.which("mpirun") is None or not (pathlib.Path(LIBRARIES) / "libebb_mpi.so").exists():
+    if shutil.which("mpirun") is None or not (LIBRARIES / "libebb_mpi.so").exists():
         print("skipped: no mpirun or no libebb_mpi.so")
         sys.exit(77)
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

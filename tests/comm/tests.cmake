@@ -11,7 +11,7 @@ if(NOT EBB_SANITIZE)
   ebb_set_test_options(machine_rank -O0)
   find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
   add_test(NAME test_machine_ranks COMMAND Python3::Interpreter ${dir}/test_machine_ranks.py $<TARGET_FILE:machine_rank>
-    ${PROJECT_BINARY_DIR}/tools)
+    $<TARGET_FILE:ebb>)
   ebb_test_properties(test_machine_ranks fast)
   set_tests_properties(test_machine_ranks PROPERTIES SKIP_RETURN_CODE 77)
 endif()
