@@ -103,8 +103,9 @@ void MachineRanks::take_answer(std::deque<Requested>& requested) {
   link_->give_back(first.slot);
 }
 
-/// The number of ranks of each machine.
-uint32_t checked_ranks_per_machine(const std::vector<uint32_t>& machines) {
+}  // namespace
+
+uint32_t checked_ranks_per_machine(std::span<const uint32_t> machines) {
   const auto size = static_cast<uint32_t>(machines.size());
   const auto count = static_cast<uint32_t>(std::count(machines.begin(), machines.end(), 0));
   for (uint32_t r = 0; r < size; ++r) {
@@ -118,8 +119,6 @@ uint32_t checked_ranks_per_machine(const std::vector<uint32_t>& machines) {
   }
   return count;
 }
-
-}  // namespace
 
 std::unique_ptr<Ranks> join_machines(const LaunchedRank& launched, uint32_t ranks_per_machine,
                                      const ProcessRanksOptions& options) {

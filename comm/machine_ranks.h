@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "comm/process_ranks.h"
@@ -22,6 +23,10 @@ struct LaunchedRank {
   uint32_t rank;
   uint32_t size;
 };
+
+/// The number of ranks on each machine. `machines`: of each rank, the lowest rank of its machine.
+/// Throws ConfigError unless ranks are numbered machine by machine with the same number on each.
+uint32_t checked_ranks_per_machine(std::span<const uint32_t> machines);
 
 /// Makes this process a rank of the run that the launcher started. Called once in a process.
 /// `ranks_per_machine`: 0: as MPI says; for tests: so many ranks are treated as one machine.

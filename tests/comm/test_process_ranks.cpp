@@ -9,6 +9,7 @@
 #include <functional>
 #include <random>
 
+#include "comm/machine_ranks.h"
 #include "comm/process_ranks.h"
 #include "system/clock.h"
 #include "tests/comm/child_ranks.h"
@@ -386,6 +387,17 @@ TEST(RankEnvironment, SeveralMachinesNeedMpi) {
   EXPECT_SAYS(
       end_of(RankTransport::Mpi, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "2"}}),
       "torchrun started the ranks, which need MPI");
+}
+
+TEST(RanksPerMachine, RanksAreNumberedMachineByMachine) {
+  using Machines = std::vector<uint32_t>;
+  EXPECT_EQ(checked_ranks_per_machine(Machines{0}), 1u);
+  EXPECT_EQ(checked_ranks_per_machine(Machines{0, 1, 2}), 1u);
+  EXPECT_EQ(checked_ranks_per_machine(Machines{0, 0, 2, 2, 4, 4}), 2u);
+  for (const Machines& wrong :
+       {Machines{0, 1, 0, 1}, Machines{0, 0, 2}, Machines{0, 1, 1}, Machines{0, 0, 2, 3}}) {
+    EXPECT_SAYS(error_of<ConfigError>([&] { checked_ranks_per_machine(wrong); }), "'map-by slot'");
+  }
 }
 
 }  // namespace
