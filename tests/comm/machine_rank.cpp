@@ -79,12 +79,6 @@ void run(std::string_view name, Ranks& ranks) {
     if (ranks.rank() != last) return ranks.wait(last, 0, 1);
     sleep_until(steady_now_s() + 0.1);
     throw Error("out of luck");
-  } else if (name == "idle") {
-    ranks.create_signals(1);
-    const double before_s = process_cpu_s();
-    sleep_until(steady_now_s() + 3);
-    say(fmt::format("rank {} took {:.3f} of a core", ranks.rank(),
-                    (process_cpu_s() - before_s) / 3));
   } else {
     throw Error("no such case");
   }
