@@ -1,20 +1,29 @@
 // How long a plan takes on a machine, and the shortest time in which the machine can do what the
 // plan says. Pure functions.
 //
+// All ranks of a step can be simulated together: then each has its plan and its streams, and a
+// Receive waits for the Sends of other ranks. The rates of a Machine are those of one device, or,
+// for the network, the optimizer, host memory and shared cores, those of the whole machine. Each
+// rank has an equal part of the threads and of the network: its operations are at most as fast as
+// with this part.
+//
 // The simulation runs the streams of a plan against a virtual clock. An operation starts when
 // its stream is free and the operations that it waits for are done. On the load stream the copy
 // thread waits for one operation after the other, and the link copies in order; allocating and
 // dropping take no time, nor does the norm. Where cores are shared, copies take their part of the
 // cores first, and kernels and the optimizer share the remainder equally while both have work. On
 // shared cores the time of a kernel is its arithmetic plus its memory traffic; on a device it is
-// the longer of the two. Clipping is assumed to change nothing: the commit of a speculative update
-// takes no time.
+// the longer of the two. All that reads or writes host memory is slowed down by the same factor
+// while it would use more than the host memory can move. Clipping is assumed to change nothing: the
+// commit of a speculative update takes no time.
 //
 // Times are seconds, rates are bytes or flops per second; a rate of 0 means no limit.
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <iterator>
+#include <span>
 #include <vector>
 
 #include "chunk/layout.h"
@@ -36,10 +45,23 @@ struct Machine {
   double store_bytes_per_s = 0;
   double network_bytes_per_s = 0;  ///< from other machines
   double update_bytes_per_s = 0;   ///< host memory, for the optimizer
-  bool shared_cores = false;       ///< kernels, copies and the optimizer use the same cores
-  bool emulate_compute = false;    ///< with shared cores: kernels sleep and use no core
+  /// Host memory, for everything together. Not used with shared cores, whose rates include it.
+  double host_bytes_per_s = 0;
+  bool shared_cores = false;     ///< kernels, copies and the optimizer use the same cores
+  bool emulate_compute = false;  ///< with shared cores: kernels sleep and use no core
   double copy_bytes_per_s =
       0;  ///< with shared cores: the rate at which all cores together copy; 0: copies use no core
+};
+
+/// What one of `num_ranks` ranks has of the machine while all of them are busy. With a fraction:
+/// the machine of which `machine` is a part.
+Machine machine_of_rank(const Machine& machine, double num_ranks);
+
+/// The step of one rank.
+struct RankStep {
+  const Plan& plan;
+  const Trace& trace;
+  const Layout& layout;
 };
 
 /// A stream, and what its operations cost.
@@ -84,11 +106,17 @@ struct StreamTimes {
 /// may come early, as far as the blocks can hold them.
 struct Bound {
   double seconds = 0;
-  /// The name of a stream ("load"). If the bound is the sum of the two parts of a clipped step,
-  /// also the longer part ("load, forward").
+  /// The name of a stream ("load"), or "host memory". If the bound is the sum of the two parts of a
+  /// clipped step, also the longer part ("load, forward").
   const char* bound_by = "compute";
   double compute_s = 0, load_s = 0, store_s = 0, update_s = 0;
+  double host_memory_s = 0;  ///< of all ranks of a machine together
 };
+/// Of all ranks: the greatest bound of a rank, or the time in which the host memory or the shared
+/// cores of a machine can do the work of all of its ranks. The times of streams are those of the
+/// rank with the greatest bound. REQUIRES: as simulate_ranks().
+Bound lower_bound(std::span<const RankStep> ranks, const Machine& machine, bool clipped);
+/// Of one rank that has the machine for itself.
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
                   const Machine& machine, bool clipped);
 
@@ -101,7 +129,11 @@ struct Simulation {
   double stall_s = 0;  ///< idle time of the compute stream between its first and last operation
   std::vector<OpTime> ops;  ///< one for each operation
 };
-/// REQUIRES: the plan is valid (validate.h). All that the step before left is there when it begins.
+/// All ranks, in their order, on equal machines; the step takes as long as the slowest one.
+/// REQUIRES: the plans are valid and fit together (validate.h, validation_ranks.h); there is one
+/// for each rank of their division. All that the step before left is there when they begin.
+std::vector<Simulation> simulate_ranks(std::span<const RankStep> ranks, const Machine& machine);
+/// One rank that has the machine for itself and never waits for another one.
 Simulation simulate(const Plan& plan, const Trace& trace, const Layout& layout,
                     const Machine& machine);
 

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <set>
-#include <tuple>
-#include <utility>
 
 #include "chunk/index_format.h"
+#include "scheduler/plan/messages.h"
 
 namespace ebb {
 namespace {
@@ -17,7 +15,7 @@ constexpr size_t kMostMessages = 20;
 /// Runs the plans of all ranks without time: an operation is done as soon as it can be.
 class AllRanks {
  public:
-  explicit AllRanks(std::span<const Plan* const> plans) {
+  explicit AllRanks(std::span<const Plan* const> plans) : sends_(plans) {
     for (const Plan* plan : plans) {
       Rank& rank = ranks_.emplace_back(Rank{.plan = plan});
       rank.done.resize(plan->ops.size());
@@ -30,7 +28,7 @@ class AllRanks {
   std::vector<std::string> run() {
     for (bool moves = true; moves;) {
       moves = false;
-      for (Rank& rank : ranks_) moves |= advance(rank);
+      for (uint32_t rank = 0; rank < ranks_.size(); ++rank) moves |= advance(rank);
     }
     std::vector<std::string> messages;
     for (size_t r = 0; r < ranks_.size(); ++r) describe_stuck(r, messages);
@@ -44,7 +42,6 @@ class AllRanks {
     std::array<size_t, kNumStreamKinds> next = {};  // [stream] the position of its next operation
     std::vector<uint8_t> done = {};
     uint32_t num_submitted = 0;  // operations that the program thread has passed
-    std::set<std::tuple<Message, uint32_t, bool>> sent = {};  // message, chunk, deferred
   };
 
   static bool has_waits_done(const Rank& rank, const Op& op) {
@@ -69,7 +66,8 @@ class AllRanks {
     return rank.num_submitted != before;
   }
 
-  bool advance(Rank& rank) {
+  bool advance(uint32_t place) {
+    Rank& rank = ranks_[place];
     bool moves = submit(rank);
     for (int s = 0; s < kNumStreamKinds; ++s) {
       while (rank.next[s] < rank.streams[s].size()) {
@@ -77,8 +75,7 @@ class AllRanks {
         const Op& op = rank.plan->ops[i];
         // The copy thread submits the operations of the load stream.
         const bool is_submitted = op.stream == StreamKind::Load || i < rank.num_submitted;
-        if (!is_submitted || !has_waits_done(rank, op) || !is_there(op, rank)) break;
-        if (op.kind == OpKind::Send) rank.sent.insert({op.message, op.chunk.index, op.deferred});
+        if (!is_submitted || !has_waits_done(rank, op) || !is_there(op, place)) break;
         rank.done[i] = true;
         ++rank.next[s];
         moves = true;
@@ -88,21 +85,10 @@ class AllRanks {
   }
 
   /// Has each rank that must send this message sent it?
-  bool is_there(const Op& op, const Rank& receiver) const {
+  bool is_there(const Op& op, uint32_t receiver) const {
     if (op.kind != OpKind::Receive) return true;
-    const bool of_all = op.message == Message::Sums || op.message == Message::Norms;
-    if (!of_all) return has_sent(ranks_[receiver.plan->chunks[op.chunk.index].owner], op);
-    for (const Rank& rank : ranks_) {
-      if (&rank != &receiver && !has_sent(rank, op)) return false;
-    }
-    return true;
-  }
-
-  static bool has_sent(const Rank& rank, const Op& op) {
-    const ChunkRecord& chunk = rank.plan->chunks[op.chunk.index];
-    // Such an update was sent in the step before.
-    const bool sent_before = op.message == Message::Weights && op.deferred && !chunk.is_deferred();
-    return sent_before || rank.sent.contains({op.message, op.chunk.index, op.deferred});
+    return sends_.are_done(
+        op, receiver, [&](uint32_t rank, OpIndex send) { return ranks_[rank].done[send] != 0; });
   }
 
   void describe_stuck(size_t r, std::vector<std::string>& messages) const {
@@ -120,6 +106,7 @@ class AllRanks {
     }
   }
 
+  const Sends sends_;
   std::vector<Rank> ranks_;
 };
 

@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <random>
+#include <utility>
 
+#include "scheduler/plan/simulate.h"
 #include "scheduler/plan/validate.h"
 #include "scheduler/plan/validation_ranks.h"
 #include "tests/scheduler/plan_edits.h"
@@ -112,6 +116,151 @@ TEST_P(RankPlans, OrdersThatWaitForEachOtherAreFound) {
   const auto problems = find_problems_of_all(with_op_before(plan, *norms, *sums));
   ASSERT_FALSE(problems.empty());
   EXPECT_NE(problems[0].find("waits for ever for "), std::string::npos) << problems[0];
+}
+
+// ---- The simulation of all ranks together
+
+std::vector<RankStep> steps_of(const std::vector<Preparation>& prepared) {
+  std::vector<RankStep> steps;
+  for (const Preparation& p : prepared) steps.push_back({p.plan, p.trace, *p.layout});
+  return steps;
+}
+
+/// A machine on which each stream of a rank is sometimes late. Every third one has no limit of host
+/// memory.
+Machine machine_of_seed(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto rate = [&](double around) {
+    return around * std::exp2(static_cast<double>(random() % 9) - 4);
+  };
+  return {.flops_per_s = rate(5e9),
+          .load_bytes_per_s = rate(1e8),
+          .store_bytes_per_s = rate(1e8),
+          .network_bytes_per_s = rate(1e8),
+          .update_bytes_per_s = rate(2e9),
+          .host_bytes_per_s = seed % 3 == 0 ? 0 : rate(5e8)};
+}
+
+/// The step in which operations of ranks slow each other down only by messages: when each operation
+/// ends, from what it waits for, again and again until nothing changes.
+class SlowestChains {
+ public:
+  SlowestChains(std::vector<RankStep> steps, const Machine& machine)
+      : steps_(std::move(steps)),
+        of_rank_(machine_of_rank(machine, steps_[0].plan.division.place.ranks_per_machine())) {
+    for (const RankStep& step : steps_) {
+      times_.emplace_back(step.plan.ops.size());
+      for (size_t i = 0; i < step.plan.ops.size(); ++i) durations_.push_back(alone_s(step, i));
+    }
+    for (bool changes = true; changes;) {
+      const auto before = times_;
+      size_t first = 0;
+      for (size_t r = 0; r < steps_.size(); first += steps_[r++].plan.ops.size()) pass(r, first);
+      changes = false;
+      for (size_t r = 0; r < steps_.size(); ++r) {
+        for (size_t i = 0; i < times_[r].size(); ++i) {
+          changes = changes || times_[r][i].end_s != before[r][i].end_s;
+        }
+      }
+    }
+  }
+  const std::vector<std::vector<OpTime>>& times() const { return times_; }
+
+ private:
+  double alone_s(const RankStep& step, size_t i) const {
+    Plan alone{.ops = {step.plan.ops[i]}, .chunks = step.plan.chunks};
+    alone.division = step.plan.division;
+    alone.ops[0].first_wait = alone.ops[0].num_waits = 0;
+    return simulate(alone, step.trace, step.layout, of_rank_).seconds;
+  }
+
+  void pass(size_t rank, size_t first_duration) {
+    const Plan& plan = steps_[rank].plan;
+    double free_s[kNumStreamKinds] = {}, copy_thread_s = 0;
+    for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+      const Op& op = plan.ops[i];
+      double& stream_s = free_s[static_cast<int>(op.stream)];
+      double start_s = op.stream == StreamKind::Load ? copy_thread_s : stream_s;
+      for (const OpIndex w : plan.waits_of(op)) start_s = std::max(start_s, times_[rank][w].end_s);
+      if (op.stream == StreamKind::Load) copy_thread_s = start_s;
+      if (takes_no_time(op)) {
+        times_[rank][i] = {start_s, start_s};
+        if (op.stream != StreamKind::Load) stream_s = start_s;
+        continue;
+      }
+      start_s = std::max(start_s, stream_s);
+      double end_s = start_s + durations_[first_duration + i];
+      if (op.kind == OpKind::Receive) end_s = std::max(end_s, sent_s(rank, op));
+      times_[rank][i] = {start_s, end_s};
+      stream_s = end_s;
+    }
+  }
+
+  /// When the last of the other ranks has sent what `receive` waits for. Weights and added sums
+  /// come from their owner only, the other messages from all ranks.
+  double sent_s(size_t receiver, const Op& receive) const {
+    double last_s = 0;
+    for (size_t r = 0; r < steps_.size(); ++r) {
+      if (r == receiver) continue;
+      const Plan& plan = steps_[r].plan;
+      for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+        const Op& op = plan.ops[i];
+        const bool is_meant = op.kind == OpKind::Send && op.message == receive.message &&
+                              op.chunk.index == receive.chunk.index &&
+                              op.deferred == receive.deferred;
+        if (is_meant) last_s = std::max(last_s, times_[r][i].end_s);
+      }
+    }
+    return last_s;
+  }
+
+  const std::vector<RankStep> steps_;
+  const Machine of_rank_;
+  std::vector<double> durations_;  // of the operations of all ranks
+  std::vector<std::vector<OpTime>> times_;
+};
+
+TEST_P(RankPlans, WithUnlimitedHostMemoryAStepTakesAsLongAsItsSlowestChain) {
+  for (uint64_t seed = 0; seed < 30; seed += 3) {
+    const Machine machine = machine_of_seed(seed);
+    const std::vector<Simulation> simulated = simulate_ranks(steps_of(prepared_), machine);
+    const SlowestChains chains(steps_of(prepared_), machine);
+    for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
+      for (uint32_t i = 0; i < prepared_[rank].plan.ops.size(); ++i) {
+        // Only the end of a Receive matters: a stream begins to wait before, or at its end.
+        ASSERT_EQ(simulated[rank].ops[i].end_s, chains.times()[rank][i].end_s)
+            << "rank " << rank << " op " << i << " seed " << seed;
+      }
+    }
+  }
+}
+
+TEST_P(RankPlans, WaitForEachOtherAndForHostMemory) {
+  int num_slowed = 0, num_waits = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Machine machine = machine_of_seed(seed);
+    double least_s = 0, seconds = 0;
+    for (const Simulation& s : simulate_ranks(steps_of(prepared_), machine)) {
+      seconds = std::max(seconds, s.seconds);
+    }
+    for (const Preparation& p : prepared_) {
+      const uint32_t per_machine = p.division.place.ranks_per_machine();
+      Machine of_rank_with_all_memory = machine_of_rank(machine, per_machine);
+      of_rank_with_all_memory.host_bytes_per_s = machine.host_bytes_per_s;
+      least_s =
+          std::max(least_s, simulate(p.plan, p.trace, *p.layout, of_rank_with_all_memory).seconds);
+    }
+    EXPECT_GE(seconds, least_s * (1 - 1e-9)) << seed;
+    const Bound bound = lower_bound(steps_of(prepared_), machine, GetParam().clip);
+    EXPECT_LE(bound.seconds, seconds * (1 + 1e-9)) << seed << ' ' << bound.bound_by;
+    num_waits += seconds > 1.001 * least_s;
+    machine.host_bytes_per_s = 0;
+    const double unlimited_s = simulate_ranks(steps_of(prepared_), machine)[0].seconds;
+    EXPECT_LE(unlimited_s, seconds * (1 + 1e-9));
+    num_slowed += seconds > 1.1 * unlimited_s;
+  }
+  EXPECT_GT(num_waits, 20);
+  EXPECT_GT(num_slowed, 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(, RankPlans,

@@ -1,0 +1,100 @@
+#include "scheduler/plan/op_costs.h"
+
+#include <algorithm>
+
+#include "device/planes.h"
+
+namespace ebb {
+
+/// A GPU overlaps the arithmetic and the memory traffic of a kernel, so the longer time counts. The
+/// cores of a host hardly do: the times add.
+double seconds_of(const Cost& cost, const Machine& machine) {
+  const auto or_products = [&](double rate) { return rate > 0 ? rate : machine.flops_per_s; };
+  // Without a rate of its own, a part counts as the whole that it belongs to.
+  const double narrow = machine.narrow_flops_per_s > 0 ? cost.narrow_flops : 0;
+  const double backward =
+      machine.attention_backward_flops_per_s > 0 ? cost.attention_backward_flops : 0;
+  const double products = cost.flops - cost.attention_flops - cost.vector_flops - narrow;
+  const double arithmetic_s =
+      time_of(products, machine.flops_per_s) + time_of(narrow, machine.narrow_flops_per_s) +
+      time_of(cost.attention_flops - backward, or_products(machine.attention_flops_per_s)) +
+      time_of(backward, machine.attention_backward_flops_per_s) +
+      time_of(cost.vector_flops, or_products(machine.vector_flops_per_s));
+  const double memory_s = time_of(cost.bytes, machine.device_bytes_per_s);
+  const bool on_cores = machine.shared_cores && !machine.emulate_compute;
+  return (on_cores ? arithmetic_s + memory_s : std::max(arithmetic_s, memory_s)) +
+         cost.num_kernels * machine.kernel_s;
+}
+
+namespace {
+
+/// What rounding reads and writes: every sum of the chunk's parameters in `num_groups` groups, and
+/// the gradient.
+double round_bytes(const Layout& layout, uint32_t num_groups, ChunkIndex chunk) {
+  const double gradient_bytes = static_cast<double>(size_of(layout.gradient_type()));
+  double bytes = 0;
+  for (const Segment& segment : layout.segments(chunk)) {
+    const double sums = 4.0 * num_groups * layout.parameter(segment.parameter).num_uses;
+    bytes += (sums + gradient_bytes) * static_cast<double>(segment.num_elements);
+  }
+  return bytes;
+}
+
+/// Bytes of the undo log for each parameter, with outliers (docs/undo.md).
+constexpr double kLogBytes = 1.15;
+
+/// What an operation other than a call copies, or reads and writes. 0: it takes no time.
+double moved_bytes(const Op& op, const RankStep& step) {
+  const Layout& layout = step.layout;
+  switch (op.kind) {
+    case OpKind::Round:
+      return round_bytes(layout, 1, ChunkIndex(op.chunk.index));
+    case OpKind::AddGroups:
+      return round_bytes(layout, step.plan.division.num_groups, ChunkIndex(op.chunk.index));
+    case OpKind::Speculate:
+    case OpKind::Update: {
+      const double log_bytes = op.kind == OpKind::Speculate ? kLogBytes : 0;
+      return static_cast<double>(layout.chunk_elements(ChunkIndex(op.chunk.index))) *
+             (update_bytes_per_parameter(layout.weight_type(), layout.gradient_type()) + log_bytes);
+    }
+    case OpKind::Move:
+      return op.from != Tier::None ? static_cast<double>(layout.used_bytes(op.chunk)) : 0;
+    case OpKind::Call:
+    case OpKind::StorePartialNorms:
+    case OpKind::Norm:
+    case OpKind::Send:
+    case OpKind::Receive:
+    case OpKind::Drop:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool is_done_before(const Op& op, const Plan& plan) {
+  return op.kind == OpKind::Update && op.deferred && plan.chunks[op.chunk.index].is_speculative();
+}
+
+double duration_s(const Op& op, const RankStep& step, const Machine& machine) {
+  if (is_done_before(op, step.plan)) return 0;
+  if (op.kind == OpKind::Call) return seconds_of(step.trace.calls[op.call].cost, machine);
+  const double bytes = moved_bytes(op, step);
+  if (bytes == 0) return 0;
+  const StreamInfo& stream = info_of(op.stream);
+  const double start_s = stream.start_s != nullptr ? machine.*stream.start_s : 0;
+  return time_of(bytes, machine.*stream.bytes_per_s) + start_s;
+}
+
+double host_bytes(const Op& op, const RankStep& step) {
+  const bool uses_host = op.stream == StreamKind::Load || op.stream == StreamKind::Store ||
+                         op.stream == StreamKind::Update || op.stream == StreamKind::Fetch;
+  return uses_host && !is_done_before(op, step.plan) ? moved_bytes(op, step) : 0;
+}
+
+double host_memory_s(const Op& op, const RankStep& step, const Machine& machine) {
+  // The rates of shared cores were measured with what they do in host memory.
+  return machine.shared_cores ? 0 : time_of(host_bytes(op, step), machine.host_bytes_per_s);
+}
+
+}  // namespace ebb

@@ -1,0 +1,228 @@
+// Ranks that are simulated together: they wait for each other, and share host memory and cores.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "scheduler/plan/simulate.h"
+#include "tests/scheduler/plan_cases.h"
+#include "tests/scheduler/timed_plans.h"
+
+namespace ebb {
+namespace {
+
+using test::Case;
+using test::WrittenPlan;
+
+// A chunk of weights has 131,072 bytes, or 65,536 elements. A call has 100 flops and 10 bytes.
+constexpr double kChunk = 131072;
+constexpr double kUpdated = 65536 * 26.0;  // bytes that an update reads and writes
+constexpr double kUnlimited = 0;
+
+/// A case of two chunks whose device has all of them, and what several ranks do with it.
+class SimulateRanks : public testing::Test {
+ protected:
+  /// The time of a step of ranks with these plans.
+  double seconds(std::initializer_list<const Plan*> plans, const Machine& machine) const {
+    double most = 0;
+    for (const Simulation& s : simulate_all(plans, machine)) most = std::max(most, s.seconds);
+    return most;
+  }
+  std::vector<Simulation> simulate_all(std::initializer_list<const Plan*> plans,
+                                       const Machine& machine) const {
+    return simulate_ranks(steps(plans), machine);
+  }
+  Bound bound(std::initializer_list<const Plan*> plans, const Machine& machine) const {
+    return lower_bound(steps(plans), machine, false);
+  }
+  std::vector<RankStep> steps(std::initializer_list<const Plan*> plans) const {
+    std::vector<RankStep> steps;
+    for (const Plan* plan : plans) steps.push_back({*plan, case_.trace, case_.layout});
+    return steps;
+  }
+
+  /// Rank r of two owns chunk r.
+  static Plan written(std::initializer_list<test::WrittenOp> ops) {
+    Plan plan = WrittenPlan(ops).plan;
+    plan.chunks.resize(2);
+    plan.chunks[1].owner = 1;
+    return plan;
+  }
+  static Op on_chunk(Op op, uint32_t chunk) {
+    op.chunk = {Space::Weights, chunk};
+    return op;
+  }
+  static Op run() {
+    Op op = test::kRun;
+    op.call = CallIndex(0);
+    return op;
+  }
+  static Op send(Message message, uint32_t chunk) {
+    return on_chunk({.kind = OpKind::Send, .stream = StreamKind::Send, .message = message}, chunk);
+  }
+  static Op receive(Message message, uint32_t chunk) {
+    return on_chunk({.kind = OpKind::Receive, .stream = StreamKind::Receive, .message = message},
+                    chunk);
+  }
+
+  const Case case_ = test::make_case_from_text("r0 r1", 2, 65536, 2);
+  const Plan loads_ = written({{test::kLoad, {}}, {on_chunk(test::kLoad, 1), {}}});
+  const Plan stores_ = written({{test::kStore, {}}});
+  const Plan updates_ = written({{test::kUpdate, {}}});
+  const Plan runs_ = written({{run(), {}}});
+};
+
+TEST_F(SimulateRanks, ARankWaitsForTheUpdateOfAnother) {
+  // Rank 0 updates its chunk and tells rank 1, which loads it then.
+  const Plan owner = written({{test::kUpdate, {}}, {send(Message::Weights, 0), {}, {0}}});
+  const Plan other =
+      written({{receive(Message::Weights, 0), {}}, {test::kLoad, {}, {0}}, {run(), {}, {1}}});
+  // A rank has half of the threads, so the update takes 2 x 3 s. The load takes 1 s.
+  const Machine machine{.load_bytes_per_s = kChunk, .update_bytes_per_s = kUpdated / 3};
+  const std::vector<Simulation> s = simulate_all({&owner, &other}, machine);
+  EXPECT_DOUBLE_EQ(s[0].seconds, 6);
+  EXPECT_DOUBLE_EQ(s[1].seconds, 6 + 1);
+  EXPECT_DOUBLE_EQ(s[1].ops[0].end_s, 6);
+  // A rank alone does not wait.
+  EXPECT_DOUBLE_EQ(simulate(other, case_.trace, case_.layout, machine).seconds, 1);
+}
+
+TEST_F(SimulateRanks, TheOwnerWaitsForTheSumsOfAllOthers) {
+  const Plan owner = written({{receive(Message::Sums, 0), {}}, {test::kUpdate, {}, {0}}});
+  const Plan soon = written({{send(Message::Sums, 0), {}}});
+  const Plan late = written({{test::kStore, {}}, {send(Message::Sums, 0), {}, {0}}});
+  const Machine machine{.store_bytes_per_s = kChunk / 5, .update_bytes_per_s = 3 * kUpdated};
+  EXPECT_DOUBLE_EQ(seconds({&owner, &soon, &late}, machine), 5 + 1);
+  EXPECT_DOUBLE_EQ(seconds({&owner, &late, &soon}, machine), 5 + 1);
+  EXPECT_DOUBLE_EQ(seconds({&owner, &soon, &soon}, machine), 1);
+}
+
+TEST_F(SimulateRanks, AMessageThatNobodySendsIsAnError) {
+  const Plan waits = written({{receive(Message::Added, 1), {}}});
+  EXPECT_THROW(seconds({&waits, &loads_}, {}), LogicError);
+}
+
+TEST_F(SimulateRanks, LoadsThatSaturateHostMemoryTakeTwiceAsLong) {
+  const auto time = [&](double host_bytes_per_s) {
+    return seconds({&loads_, &loads_},
+                   {.load_bytes_per_s = kChunk, .host_bytes_per_s = host_bytes_per_s});
+  };
+  EXPECT_DOUBLE_EQ(time(kUnlimited), 2);
+  EXPECT_DOUBLE_EQ(time(2 * kChunk), 2);
+  EXPECT_DOUBLE_EQ(time(kChunk), 4);
+  EXPECT_DOUBLE_EQ(time(kChunk / 2), 8);
+  // A link without a limit copies as fast as the host memory.
+  EXPECT_DOUBLE_EQ(seconds({&loads_, &loads_}, {.host_bytes_per_s = kChunk}), 4);
+  const Bound by_memory =
+      bound({&loads_, &loads_}, {.load_bytes_per_s = kChunk, .host_bytes_per_s = kChunk});
+  EXPECT_DOUBLE_EQ(by_memory.seconds, 4);
+  EXPECT_STREQ(by_memory.bound_by, "host memory");
+  EXPECT_DOUBLE_EQ(by_memory.load_s, 2);
+}
+
+TEST_F(SimulateRanks, LoadsStoresAndUpdatesShareHostMemory) {
+  // Alone: two loads of 1 s each, a store of 1 s, an update of 2 s (1 s with all threads).
+  Machine machine{
+      .load_bytes_per_s = kChunk, .store_bytes_per_s = kChunk, .update_bytes_per_s = kUpdated};
+  EXPECT_DOUBLE_EQ(seconds({&loads_, &stores_}, machine), 2);
+  machine.host_bytes_per_s = 1.5 * kChunk;
+  // Load and store at 3/4 of their speed, until the store ends after 4/3 s; then the second load
+  // runs alone.
+  EXPECT_DOUBLE_EQ(seconds({&loads_, &stores_}, machine), 4.0 / 3 + 1);
+  // The update would use 6.5 chunks per second, but the host memory moves 3.75. So with the load
+  // both run at 3.75 / 4.75 of their speed. All in all it moves 15 chunks.
+  machine.host_bytes_per_s = 3.75 * kChunk;
+  const std::vector<Simulation> s = simulate_all({&loads_, &updates_}, machine);
+  EXPECT_DOUBLE_EQ(s[0].seconds, 2 * 4.75 / 3.75);
+  EXPECT_DOUBLE_EQ(s[1].seconds, 15 / 3.75);
+}
+
+TEST_F(SimulateRanks, KernelsUseNoHostMemory) {
+  const Machine machine{.flops_per_s = 50, .load_bytes_per_s = kChunk, .host_bytes_per_s = kChunk};
+  EXPECT_DOUBLE_EQ(seconds({&loads_, &runs_}, machine), 2);
+}
+
+TEST_F(SimulateRanks, RanksShareTheCores) {
+  // A call takes 1 s with all cores.
+  const Machine machine{.flops_per_s = 100, .update_bytes_per_s = kUpdated, .shared_cores = true};
+  // A rank has half of the threads, whether or not the other half is idle.
+  EXPECT_DOUBLE_EQ(seconds({&runs_, &runs_}, machine), 2);
+  EXPECT_DOUBLE_EQ(seconds({&runs_, &stores_}, machine), 2);
+  // Two calls and two updates, of which each takes 1 s with all cores.
+  const Plan both = written({{run(), {}}, {test::kUpdate, {}}});
+  EXPECT_DOUBLE_EQ(seconds({&both, &both}, machine), 4);
+  const Bound least = bound({&both, &both}, machine);
+  EXPECT_DOUBLE_EQ(least.seconds, 4);
+  EXPECT_STREQ(least.bound_by, "compute");
+  // The call and the update of one rank use both halves.
+  EXPECT_DOUBLE_EQ(seconds({&both, &stores_}, machine), 2);
+}
+
+TEST_F(SimulateRanks, CopiesOfAllRanksUsePartOfTheCores) {
+  // A load takes 1 s, and a quarter of all cores meanwhile. A call takes 2 s with half of them.
+  const Machine machine{.flops_per_s = 100,
+                        .load_bytes_per_s = kChunk,
+                        .shared_cores = true,
+                        .copy_bytes_per_s = 4 * kChunk};
+  const Plan both = written({{run(), {}}, {test::kLoad, {}}});
+  // During the loads half of the cores are left: 0.5 s of each call is done. Then 1.5 s are left.
+  EXPECT_DOUBLE_EQ(seconds({&both, &both}, machine), 1 + 1.5);
+}
+
+TEST_F(SimulateRanks, EnoughHostMemoryChangesNoBit) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const test::SimulatedCase s = test::simulate_any_case(seed);
+    Machine machine = test::kSlowMachine;
+    machine.host_bytes_per_s =
+        machine.load_bytes_per_s + machine.store_bytes_per_s + machine.update_bytes_per_s * 1.0001;
+    const Simulation limited = simulate(s.plan, s.planned.trace, s.planned.layout, machine);
+    EXPECT_EQ(limited.seconds, s.simulation.seconds);
+    for (size_t i = 0; i < limited.ops.size(); ++i) {
+      ASSERT_EQ(limited.ops[i].start_s, s.simulation.ops[i].start_s);
+      ASSERT_EQ(limited.ops[i].end_s, s.simulation.ops[i].end_s);
+    }
+  }
+}
+
+/// A machine with less host memory bandwidth: no step is faster, nor faster than the memory allows.
+TEST_F(SimulateRanks, LessHostMemoryIsNeverFasterThanItsBound) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const test::SimulatedCase s = test::simulate_any_case(seed);
+    const RankStep step{s.plan, s.planned.trace, s.planned.layout};
+    const RankStep ranks[] = {step, step, step};
+    Machine machine = test::kSlowMachine;
+    const double unlimited_s = simulate_ranks(ranks, machine)[0].seconds;
+    EXPECT_EQ(lower_bound(ranks, machine, false).host_memory_s, 0);
+    double before_s = unlimited_s;
+    for (const double rate : {4e9, 2e9, 1e9}) {
+      machine.host_bytes_per_s = rate;
+      const double limited_s = simulate_ranks(ranks, machine)[0].seconds;
+      const Bound least = lower_bound(ranks, machine, false);
+      EXPECT_GE(limited_s, least.seconds * (1 - 1e-9)) << seed;
+      EXPECT_GE(limited_s, unlimited_s * (1 - 1e-9)) << seed;
+      EXPECT_GE(least.seconds, least.host_memory_s);
+      EXPECT_GT(least.host_memory_s, 0);
+      EXPECT_LE(limited_s, before_s * 2 * (1 + 1e-9)) << "half the bandwidth";
+      before_s = limited_s;
+    }
+  }
+}
+
+TEST_F(SimulateRanks, ARankHasItsPartOfTheMachine) {
+  const Machine gpu{
+      .flops_per_s = 8, .load_bytes_per_s = 6, .update_bytes_per_s = 4, .host_bytes_per_s = 12};
+  const Machine half = machine_of_rank(gpu, 2);
+  EXPECT_EQ(half.flops_per_s, 8);  // of its own device
+  EXPECT_EQ(half.load_bytes_per_s, 6);
+  EXPECT_EQ(half.update_bytes_per_s, 2);
+  EXPECT_EQ(half.host_bytes_per_s, 6);
+  Machine cores = gpu;
+  cores.shared_cores = true;
+  cores.copy_bytes_per_s = 10;
+  EXPECT_EQ(machine_of_rank(cores, 2).flops_per_s, 4);
+  EXPECT_EQ(machine_of_rank(cores, 2).copy_bytes_per_s, 5);
+  cores.emulate_compute = true;  // kernels sleep
+  EXPECT_EQ(machine_of_rank(cores, 2).flops_per_s, 8);
+}
+
+}  // namespace
+}  // namespace ebb
