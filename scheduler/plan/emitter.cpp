@@ -84,7 +84,7 @@ OpIndex Emitter::emit_send(Message message, ChunkId chunk, std::initializer_list
                            bool deferred) {
   if (options_.division.place.num_ranks == 1) return kNone;
   return emit({.kind = OpKind::Send,
-               .stream = StreamKind::Send,
+               .stream = stream_of_send(message),
                .chunk = chunk,
                .message = message,
                .deferred = deferred},
@@ -287,7 +287,9 @@ void Emitter::run() {
   parts_stored_.assign(layout_.num_chunks(), 0);
   last_update_.assign(layout_.num_chunks(), kNone);
   last_update_of_buffer_.assign(std::max(plan_.gradient_buffers, layout_.num_chunks()), kNone);
-  if (chunk_trace_.adds_groups_on_host) slots_.emplace(layout_, chunk_trace_.trained);
+  if (chunk_trace_.adds_groups_on_host) {
+    slots_.emplace(layout_, chunk_trace_.trained, options_.division.place.num_ranks);
+  }
   has_new_update_.assign(layout_.num_chunks(), false);
   added_.assign(layout_.num_chunks(), kNone);
   last_load_of_slot_.assign(kFetchSlots, kNone);

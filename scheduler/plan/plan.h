@@ -102,6 +102,12 @@ enum class Message : uint8_t {
   Norms,
 };
 std::string_view name_of(Message message);
+/// The stream of a Send. Messages of the owner follow an operation of the update stream, and run
+/// there: on the send stream they would delay the later messages of this rank until it ends.
+constexpr StreamKind stream_of_send(Message message) {
+  const bool is_of_owner = message == Message::Weights || message == Message::Added;
+  return is_of_owner ? StreamKind::Update : StreamKind::Send;
+}
 
 struct Op {
   OpKind kind = OpKind::Call;

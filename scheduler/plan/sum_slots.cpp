@@ -5,9 +5,13 @@
 namespace ebb {
 namespace {
 
-// So many of the slots that became free last are not used again yet. So the store of a sum rarely
-// waits for another rank.
-constexpr size_t kResting = 4;
+// So many of the slots that became free last are not used again yet, and so the store of a sum
+// rarely waits for another rank. The slots hold the sums of a parameter chunk of each rank, which
+// is two chunks of fp32 sums in each group, so that all owners can add at the same time.
+size_t num_resting(uint32_t num_ranks, uint32_t num_groups) {
+  constexpr size_t kFewest = 4;
+  return std::max(kFewest, size_t{2} * num_ranks * num_groups);
+}
 
 }  // namespace
 
@@ -29,8 +33,9 @@ std::vector<uint32_t> sum_chunks_of(const Layout& layout, const std::vector<bool
   return sums;
 }
 
-SumSlots::SumSlots(const Layout& layout, const std::vector<bool>& trained)
+SumSlots::SumSlots(const Layout& layout, const std::vector<bool>& trained, uint32_t num_ranks)
     : layout_(layout),
+      num_resting_(num_resting(num_ranks, layout.num_groups())),
       sums_of_(layout.num_chunks()),
       num_left_(layout.num_chunks(Space::GradientSums)),
       slot_of_(layout.num_chunks(Space::GradientSums)) {
@@ -44,7 +49,7 @@ SumSlots::SumSlots(const Layout& layout, const std::vector<bool>& trained)
 
 SumSlots::Slot SumSlots::take(uint32_t sum_chunk) {
   Slot slot;
-  if (free_.size() > kResting) {
+  if (free_.size() > num_resting_) {
     slot = free_.front();
     free_.pop_front();
   } else {

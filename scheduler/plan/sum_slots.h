@@ -23,8 +23,8 @@ std::vector<uint32_t> sum_chunks_of(const Layout& layout, const std::vector<bool
 
 class SumSlots {
  public:
-  /// `layout` has the groups of one rank only, and must outlive this object.
-  SumSlots(const Layout& layout, const std::vector<bool>& trained);
+  /// `layout` has the groups of one of `num_ranks` ranks only, and must outlive this object.
+  SumSlots(const Layout& layout, const std::vector<bool>& trained, uint32_t num_ranks);
 
   struct Slot {
     BufferIndex slot = kNone;
@@ -41,6 +41,7 @@ class SumSlots {
 
  private:
   const Layout& layout_;
+  const size_t num_resting_;
   std::vector<std::vector<uint32_t>> sums_of_;  // [parameter chunk] within a group
   std::vector<uint32_t> num_left_;    // [sum chunk] parameter chunks that have not been added
   std::vector<BufferIndex> slot_of_;  // [sum chunk]

@@ -194,7 +194,7 @@ StreamKind stream_of(const Op& op) {
     case OpKind::Norm:
       return StreamKind::Update;
     case OpKind::Send:
-      return StreamKind::Send;
+      return stream_of_send(op.message);
     case OpKind::Receive:
       return StreamKind::Receive;
     case OpKind::StorePartialNorms:
