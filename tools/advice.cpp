@@ -44,14 +44,13 @@ Planner planner_of(const PlanContext& context) {
   return [&context](const FlagChange& change) -> std::optional<PlannedChange> {
     const auto step = try_step(change.flags.options, context);
     if (!step) return std::nullopt;
-    const Ledger& ledger = step->prepared.ledger;
-    const double seconds = step->chosen().seconds;
+    const double seconds = step->predicted.seconds;
     return PlannedChange{.text = change.text,
                          .price = change.price,
                          .seconds = seconds,
                          .tokens_per_second = seconds > 0 ? step->tokens_per_second() : 0,
-                         .device_bytes = ledger.total(Tier::Device),
-                         .host_bytes = ledger.total(Tier::Host)};
+                         .device_bytes = step->prepared.ledger.total(Tier::Device),
+                         .host_bytes = step->bytes_of_all(Tier::Host)};
   };
 }
 
@@ -181,7 +180,7 @@ double most_gain(const PlannedStep& step) {
   for (const Candidate& c : step.prepared.candidates) {
     if (c.flops > 0) least_flops = std::min(least_flops, c.flops);
   }
-  return chosen.seconds / (chosen.bound.compute_s * (least_flops / chosen.flops));
+  return step.predicted.seconds / (chosen.bound.compute_s * (least_flops / chosen.flops));
 }
 
 }  // namespace
@@ -200,7 +199,7 @@ std::optional<size_t> least_host_bytes(TrainOptions options, const PlanContext& 
   try {
     plan_step_of(options, context);
   } catch (const HomeTooSmall& refused) {
-    return refused.least_bytes();
+    return refused.least_bytes() * planned_place(options).ranks_per_machine();
   } catch (const ConfigError&) {
   }
   return std::nullopt;
@@ -212,7 +211,7 @@ MemoryNeed need_of(const TrainOptions& options, const PlanContext& context,
                    const PlanError& error) {
   MemoryNeed need;
   if (const auto* const too_small = dynamic_cast<const HomeTooSmall*>(&error)) {
-    need.least_host_bytes = too_small->least_bytes();
+    need.least_host_bytes = too_small->least_bytes() * planned_place(options).ranks_per_machine();
   }
   need.with_unlimited_host = step_with_unlimited_host(options, context);
   need.least_device_bytes = need.with_unlimited_host
@@ -298,7 +297,7 @@ std::vector<PlannedChange> inference_changes_that_fit(const RunFlags& requested,
 std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& context) {
   constexpr double kAsGood = 1.01;
   const auto now = try_step(options, context);
-  if (!now || now->chosen().seconds == 0) return std::nullopt;
+  if (!now || now->predicted.seconds == 0) return std::nullopt;
   std::vector<Alternatives> kinds =
       flag_changes({.options = options}, Goal::Faster, context.device.kind != DeviceKind::Host);
   const auto more = more_device_memory(options, context, now->prepared.full_device_bytes);
@@ -317,7 +316,7 @@ std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& co
 
 std::vector<Gain> gains(const TrainOptions& options, const PlanContext& context,
                         const PlannedStep& planned) {
-  if (planned.chosen().seconds == 0 || most_gain(planned) < kLeastGain) return {};
+  if (planned.predicted.seconds == 0 || most_gain(planned) < kLeastGain) return {};
   std::vector<Alternatives> kinds =
       flag_changes({.options = options}, Goal::FasterPlan, context.device.kind != DeviceKind::Host);
   auto more = more_device_memory(options, context, planned.prepared.full_device_bytes);

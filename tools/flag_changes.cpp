@@ -168,6 +168,15 @@ Alternatives larger_micro_batches(RunFlags flags) {
   return {micro_batches_as(flags)};
 }
 
+/// Fewer sums of groups are stored and added.
+Alternatives fewest_groups(RunFlags flags) {
+  const uint32_t num_ranks = planned_place(flags.options).num_ranks;
+  const uint64_t groups = flags.options.groups.value_or(flags.options.gradient_accumulation);
+  if (num_ranks == 1 || groups <= num_ranks) return {};
+  flags.options.groups = num_ranks;
+  return {{fmt::format("--groups {}", num_ranks), "other rounding", flags}};
+}
+
 Alternatives longer_step(RunFlags flags) {
   flags.options.gradient_accumulation *= 2;
   return {{fmt::format("--gradient-accumulation {}", flags.options.gradient_accumulation),
@@ -199,6 +208,7 @@ constexpr Kind kKinds[] = {
     {fewer_tokens,             {false, false, true,      false,  false}},
     {smaller_chunks,           {false, true,  true,      false,  false}},
     {shorter_sequences,        {false, true,  false,     false,  false}},
+    {fewest_groups,            {true,  false, false,     false,  true}},
     {longer_step,              {false, false, false,     true,   true}},
 };
 // clang-format on

@@ -16,13 +16,18 @@ namespace {
 
 /// Version of the measurement and of the meaning of its numbers. Files of older versions are
 /// measured again.
-constexpr int kVersion = 6;
+constexpr int kVersion = 7;
 
 constexpr RateField rate(const char* name, double Machine::*member) {
   return {.name = name, .member = member, .least = kLeastRate, .most = kMostRate};
 }
 constexpr RateField optional(RateField field) {
   field.may_be_0 = field.may_be_missing = true;
+  return field;
+}
+
+constexpr RateField not_measured(RateField field) {
+  field.is_measured = false;
   return field;
 }
 
@@ -42,7 +47,8 @@ constexpr RateField kFields[] = {
     rate("load_bytes_per_s", &Machine::load_bytes_per_s),
     rate("store_bytes_per_s", &Machine::store_bytes_per_s),
     rate("update_bytes_per_s", &Machine::update_bytes_per_s),
-    optional(rate("copy_bytes_per_s", &Machine::copy_bytes_per_s))};
+    optional(rate("copy_bytes_per_s", &Machine::copy_bytes_per_s)),
+    not_measured(optional(rate("host_bytes_per_s", &Machine::host_bytes_per_s)))};
 
 /// The rates of an emulated link and of emulated compute replace the measured ones.
 Machine as_emulated(Machine machine, const DeviceOptions& options) {

@@ -25,6 +25,7 @@ struct RateField {
   bool may_be_0 = false;        ///< 0: there is no such limit, or it is unknown
   bool may_be_missing = false;  ///< in a machine file; counts as 0
   bool less_is_faster = false;  ///< a time, not a rate
+  bool is_measured = true;      ///< on this machine; otherwise 0 there
   double least = 0, most = 0;
 
   /// Is the value in the range in which a plan can compute with it? False for NaN.

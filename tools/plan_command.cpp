@@ -29,14 +29,22 @@ Report report_of(const PlanContext& context, const PlannedStep& step) {
                 {"in host memory", static_cast<double>(p.ledger.total(Tier::Host)), "bytes"}},
       .views = {simulated_view(p, context.machine.rates)}};
   if (context.machine.optimistic) {
-    report.tiles.push_back({"a step, at best", optimistic_seconds(step, context.machine), "s"});
-    report.tiles.push_back(
-        {"tokens a second, at best", speed_of(step, context.machine).optimistic, ""});
+    report.tiles.push_back({"a step, at best", step.optimistic_s, "s"});
+    report.tiles.push_back({"tokens a second, at best", speed_of(step).optimistic, ""});
   }
   return report;
 }
 
-void print_fit(const PlanRequest& request, const PlanContext& context, const PlannedStep& step) {
+/// One rank has all memory of the machine, and does not need groups.
+std::optional<double> seconds_of_one_rank(TrainOptions options, const PlanContext& context) {
+  options.ranks = 1;
+  options.groups.reset();
+  const auto one = try_step(options, context);
+  return one ? std::optional(one->predicted.seconds) : std::nullopt;
+}
+
+void print_fit(const PlanRequest& request, const PlanContext& context, PlannedStep step) {
+  if (step.num_ranks() > 1) step.one_rank_s = seconds_of_one_rank(request.options, context);
   const std::vector<Gain> faster = gains(request.options, context, step);
   fmt::print("{}",
              request.json ? plan_json(context, step, faster) : format_plan(context, step, faster));
@@ -64,7 +72,7 @@ void print_misfit(const PlanRequest& request, const PlanContext& context, const 
   }
   // A host that is the device shares its memory, so it has no speed with more of one kind.
   if (need.with_unlimited_host && !context.total_memory_bytes) {
-    misfit.with_unlimited_host = speed_of(*need.with_unlimited_host, context.machine);
+    misfit.with_unlimited_host = speed_of(*need.with_unlimited_host);
   }
   fmt::print("{}", request.json ? misfit_json(misfit) : format_misfit(misfit));
   if (request.html.empty()) return;
@@ -98,6 +106,7 @@ int plan_command(std::vector<std::string> arguments) {
   const PlannedMachine machine = planned_machine(request);
   if (!request.write_machine.empty()) write_new_file(request.write_machine, to_json(machine));
   const PlanContext context = plan_context(request, machine);
+  check_ranks(planned_place(request.options).num_ranks, context);
   if (request.sweep == Sweep::None) return print_plan(request, context);
   sweep_plans(request, context, [](const std::string& row) {
     fmt::print("{}", row);

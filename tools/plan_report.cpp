@@ -70,24 +70,24 @@ std::string speed_text(const Speed& speed) {
 
 /// The pessimistic times, which the plan is chosen for, with the optimistic ones in brackets.
 std::string seconds_text(const PlannedStep& step, const PlannedMachine& machine) {
-  const Candidate& c = step.chosen();
-  const Speed speed = speed_of(step, machine);
+  const auto& [seconds, bound] = step.predicted;
+  const Speed speed = speed_of(step);
   const std::string best =
       machine.optimistic
           ? fmt::format(" (at best {:.4g} s)",
                         static_cast<double>(step.shape.num_tokens()) / speed.optimistic)
           : "";
   return fmt::format(
-      "{:.4g} s predicted{}, bound {:.4g} s by {} (share {:.1f} %); {}, {:.4g} TFLOP/s", c.seconds,
-      best, c.bound.seconds, c.bound.bound_by, 100 * c.bound.seconds / c.seconds, speed_text(speed),
-      step.flops / c.seconds / 1e12);
+      "{:.4g} s predicted{}, bound {:.4g} s by {} (share {:.1f} %); {}, {:.4g} TFLOP/s", seconds,
+      best, bound.seconds, bound.bound_by, 100 * bound.seconds / seconds, speed_text(speed),
+      step.flops / seconds / 1e12);
 }
 
 /// RAM is sold in GB: " (119.21 GiB are 128.0 GB)".
 std::string host_gigabytes_text(const PlannedStep& step) {
   if (!step.budgets.host_memory) return "";
-  return fmt::format(" ({} are {}{})", format_bytes(*step.budgets.host_memory),
-                     format_gigabytes(*step.budgets.host_memory),
+  const size_t all_bytes = *step.budgets.host_memory * step.num_ranks();
+  return fmt::format(" ({} are {}{})", format_bytes(all_bytes), format_gigabytes(all_bytes),
                      step.assumes_host_memory ? ", which is assumed: give --host-memory" : "");
 }
 
@@ -97,6 +97,14 @@ std::string fits_text(const PlannedStep& step) {
                   : format_bytes(used);
   };
   const Ledger& ledger = step.prepared.ledger;
+  if (step.num_ranks() > 1) {
+    const uint32_t num_ranks = step.num_ranks();
+    return fmt::format("yes: rank 0 takes {} on its device and {} in host memory; all ranks {}{}",
+                       of(ledger.total(Tier::Device), step.budgets.device_memory),
+                       of(ledger.total(Tier::Host), step.budgets.host_memory),
+                       of(step.bytes_of_all(Tier::Host), *step.budgets.host_memory * num_ranks),
+                       host_gigabytes_text(step));
+  }
   return fmt::format("yes: {} on the device, {} in host memory{}",
                      of(ledger.total(Tier::Device), step.budgets.device_memory),
                      of(ledger.total(Tier::Host), step.budgets.host_memory),
@@ -159,12 +167,91 @@ Json to_json(const Ledger& ledger) {
   return classes;
 }
 
+/// Rank 0 and the other ranks.
+std::vector<const Preparation*> all_ranks(const PlannedStep& step) {
+  std::vector<const Preparation*> ranks = {&step.prepared};
+  for (const Preparation& other : step.other_ranks) ranks.push_back(&other);
+  return ranks;
+}
+
+/// "4, each with 4 of 16 micro-batches; 4 groups; 3.62 x the speed of one rank with its best plan"
+std::string ranks_text(const PlannedStep& step) {
+  const Division& division = step.prepared.division;
+  uint32_t fewest = UINT32_MAX, most = 0;
+  for (const Preparation* const p : all_ranks(step)) {
+    fewest = std::min(fewest, p->share.micro_batches.count);
+    most = std::max(most, p->share.micro_batches.count);
+  }
+  const std::string count =
+      fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most);
+  return fmt::format("{}, each with {} of {} micro-batches; {} groups{}", step.num_ranks(), count,
+                     division.num_micro_batches, division.num_groups,
+                     step.one_rank_s
+                         ? fmt::format("; {:.2f} x the speed of one rank with its best plan, which "
+                                       "takes {:.4g} s for these micro-batches",
+                                       *step.one_rank_s / step.predicted.seconds, *step.one_rank_s)
+                         : "");
+}
+
+/// The memory of each class: of a rank, and of all ranks together.
+std::string memory_of_ranks(const PlannedStep& step) {
+  const std::vector<const Preparation*> ranks = all_ranks(step);
+  const auto line = [](std::string_view name, const std::string& device, const std::string& host,
+                       const std::string& all) {
+    return fmt::format("  {:<20} {:>12} {:>26} {:>14}\n", name, device, host, all);
+  };
+  const auto row = [&](std::string_view name, const auto& bytes_of) {
+    size_t device = 0, least = SIZE_MAX, most = 0, all = 0;
+    for (const Preparation* const p : ranks) {
+      const size_t host = bytes_of(p->ledger, Tier::Host);
+      device = std::max(device, bytes_of(p->ledger, Tier::Device));
+      least = std::min(least, host);
+      most = std::max(most, host);
+      all += host;
+    }
+    const auto cell = [](size_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; };
+    const std::string range =
+        cell(least) == cell(most) ? cell(most) : cell(least) + " to " + cell(most);
+    return line(name, cell(device), range, cell(all));
+  };
+  std::string text = line("memory", "each device", "host, of a rank", "of all ranks");
+  std::vector<std::string_view> names;
+  for (const Preparation* const p : ranks) {
+    for (const LedgerEntry& e : p->ledger.entries()) {
+      if (std::ranges::find(names, e.name) != names.end()) continue;
+      names.push_back(e.name);
+      text +=
+          row(e.name, [&](const Ledger& ledger, Tier tier) { return ledger.bytes(e.name, tier); });
+    }
+  }
+  return text + row("total", [](const Ledger& ledger, Tier tier) { return ledger.total(tier); });
+}
+
+Json ranks_json(const PlannedStep& step) {
+  Json json = {{"ranks", step.num_ranks()},
+               {"groups", step.prepared.division.num_groups},
+               {"device_bytes", step.bytes_of_all(Tier::Device)},
+               {"host_bytes", step.bytes_of_all(Tier::Host)}};
+  if (step.one_rank_s) {
+    json["one_rank_seconds"] = *step.one_rank_s;
+    json["speed_up"] = *step.one_rank_s / step.predicted.seconds;
+  }
+  for (const Preparation* const p : all_ranks(step)) {
+    json["of_each"].push_back({{"micro_batches", p->share.micro_batches.count},
+                               {"loaded_bytes", p->plan.loaded_bytes},
+                               {"stored_bytes", p->plan.stored_bytes},
+                               {"device_bytes", p->ledger.total(Tier::Device)},
+                               {"host_bytes", p->ledger.total(Tier::Host)},
+                               {"memory", to_json(p->ledger)}});
+  }
+  return json;
+}
+
 }  // namespace
 
-Speed speed_of(const PlannedStep& step, const PlannedMachine& machine) {
+Speed speed_of(const PlannedStep& step) {
   const auto tokens = static_cast<double>(step.shape.num_tokens());
-  return {.pessimistic = step.tokens_per_second(),
-          .optimistic = tokens / optimistic_seconds(step, machine)};
+  return {.pessimistic = step.tokens_per_second(), .optimistic = tokens / step.optimistic_s};
 }
 
 std::string machine_line(const Machine& m, const std::optional<Machine>& optimistic) {
@@ -172,11 +259,14 @@ std::string machine_line(const Machine& m, const std::optional<Machine>& optimis
   const auto gigabytes = [&](double Machine::*rate) {
     return ends_text(m.*rate / 1e9, best.*rate / 1e9);
   };
-  return fmt::format("{}; GB/s: {} up, {} down, {} update{}", compute_line(m, best),
+  return fmt::format("{}; GB/s: {} up, {} down, {} update{}{}", compute_line(m, best),
                      gigabytes(&Machine::load_bytes_per_s), gigabytes(&Machine::store_bytes_per_s),
                      gigabytes(&Machine::update_bytes_per_s),
                      m.copy_bytes_per_s > 0
                          ? fmt::format(", {:.3g} if all cores copied", m.copy_bytes_per_s / 1e9)
+                         : "",
+                     m.host_bytes_per_s > 0
+                         ? fmt::format(", {} in host memory", gigabytes(&Machine::host_bytes_per_s))
                          : "");
 }
 
@@ -218,7 +308,7 @@ std::string layers_text(const Preparation& p) {
   const double compute_s = p.candidates[p.chosen].bound.compute_s;
   if (compute_s <= 0) return text;
   return text + fmt::format("; {:.1f} % of the compute time recomputes",
-                            100 * recompute_s * p.options.gradient_accumulation / compute_s);
+                            100 * recompute_s * p.share.micro_batches.count / compute_s);
 }
 
 std::vector<std::string> request_lines(const PlannedMachine& machine, const std::string& model,
@@ -239,6 +329,7 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
   const auto line = [&lines](std::string_view name, const std::string& value) {
     lines.push_back(fmt::format("{:<8}{}", name, value));
   };
+  if (step.num_ranks() > 1) line("ranks", ranks_text(step));
   line("fits", fits_text(step));
   line("device",
        fmt::format("the smallest budget that works{} is {}; beyond {} more memory is used only for "
@@ -270,7 +361,7 @@ std::string format_plan(const PlanContext& context, const PlannedStep& step,
   std::string text = fmt::format("{}\n", fmt::join(plan_lines(context, step), "\n"));
   std::string_view title = "faster";
   // Without rates nothing is known about speed.
-  if (gains.empty() && step.chosen().seconds > 0) {
+  if (gains.empty() && step.predicted.seconds > 0) {
     text += fmt::format("{:<8}{}\n", title, format_gain(std::nullopt));
   }
   for (const Gain& gain : gains) {
@@ -280,40 +371,45 @@ std::string format_plan(const PlanContext& context, const PlannedStep& step,
       text += fmt::format("{:<8}(--sweep step-tokens shows steps with still more tokens)\n", "");
     }
   }
-  return text + candidate_table(p) + p.ledger.table() + std::string(kUnits);
+  text += candidate_table(p);
+  if (step.num_ranks() > 1) {
+    text += "  (times of one rank that never waits for another)\n" + memory_of_ranks(step);
+  } else {
+    text += p.ledger.table();
+  }
+  return text + std::string(kUnits);
 }
 
 std::string plan_json(const PlanContext& context, const PlannedStep& step,
                       std::span<const Gain> gains) {
   const Preparation& p = step.prepared;
-  const Candidate& c = step.chosen();
-  const double optimistic_s = optimistic_seconds(step, context.machine);
-  Json json = {
-      {"fits", true},
-      {"model", step.model_name},
-      {"parameters", step.num_parameters},
-      {"machine", context.machine.name},
-      {"tokens_per_step", step.shape.num_tokens()},
-      {"predicted_seconds", c.seconds},
-      {"optimistic_seconds", optimistic_s},
-      {"bound_seconds", c.bound.seconds},
-      {"bound_by", c.bound.bound_by},
-      {"bound_share", c.bound.seconds / c.seconds},
-      {"stream_seconds",
-       {{"compute", c.bound.compute_s},
-        {"load", c.bound.load_s},
-        {"store", c.bound.store_s},
-        {"update", c.bound.update_s}}},
-      {"tokens_per_second", step.tokens_per_second()},
-      {"optimistic_tokens_per_second", static_cast<double>(step.shape.num_tokens()) / optimistic_s},
-      {"tflops", step.flops / c.seconds / 1e12},
-      {"loaded_bytes", p.plan.loaded_bytes},
-      {"stored_bytes", p.plan.stored_bytes},
-      {"device_bytes", p.ledger.total(Tier::Device)},
-      {"host_bytes", p.ledger.total(Tier::Host)},
-      {"smallest_device_bytes", p.smallest_device_bytes},
-      {"full_device_bytes", p.full_device_bytes},
-      {"chosen", p.chosen}};
+  const auto& [seconds, bound] = step.predicted;
+  Json json = {{"fits", true},
+               {"model", step.model_name},
+               {"parameters", step.num_parameters},
+               {"machine", context.machine.name},
+               {"tokens_per_step", step.shape.num_tokens()},
+               {"predicted_seconds", seconds},
+               {"optimistic_seconds", step.optimistic_s},
+               {"bound_seconds", bound.seconds},
+               {"bound_by", bound.bound_by},
+               {"bound_share", bound.seconds / seconds},
+               {"stream_seconds",
+                {{"compute", bound.compute_s},
+                 {"load", bound.load_s},
+                 {"store", bound.store_s},
+                 {"update", bound.update_s},
+                 {"host memory", bound.host_memory_s}}},
+               {"tokens_per_second", step.tokens_per_second()},
+               {"optimistic_tokens_per_second", speed_of(step).optimistic},
+               {"tflops", step.flops / seconds / 1e12},
+               {"loaded_bytes", p.plan.loaded_bytes},
+               {"stored_bytes", p.plan.stored_bytes},
+               {"device_bytes", p.ledger.total(Tier::Device)},
+               {"host_bytes", p.ledger.total(Tier::Host)},
+               {"smallest_device_bytes", p.smallest_device_bytes},
+               {"full_device_bytes", p.full_device_bytes},
+               {"chosen", p.chosen}};
   for (const LayerSummary& layer : p.layers) {
     json["layers"].push_back({{"recompute", name_of_groups(layer.recomputed)},
                               {"kept_bytes", layer.kept_bytes},
@@ -330,6 +426,7 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step,
     json["candidates"].push_back(to_json(candidate, p.num_layers));
   }
   json["memory"] = to_json(p.ledger);
+  if (step.num_ranks() > 1) json["ranks"] = ranks_json(step);
   return json_text(json, 2) + "\n";
 }
 

@@ -26,7 +26,7 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step,
 struct Speed {
   double pessimistic = 0, optimistic = 0;
 };
-Speed speed_of(const PlannedStep& step, const PlannedMachine& machine);
+Speed speed_of(const PlannedStep& step);
 
 /// Why a plan does not fit, and what to do.
 struct Misfit {

@@ -15,7 +15,8 @@ namespace ebb {
 namespace {
 
 constexpr Choice<Sweep> kSweeps[] = {{"device-memory", Sweep::DeviceMemory},
-                                     {"step-tokens", Sweep::StepTokens}};
+                                     {"step-tokens", Sweep::StepTokens},
+                                     {"ranks", Sweep::Ranks}};
 
 /// The memory size of the returned device is its free memory.
 DeviceInfo whole_device(DeviceOptions device) {
@@ -87,9 +88,13 @@ void add_plan_flags(CommandLine& line, PlanRequest& request) {
             "write the machine's memory and rates to a file, for --machine on another computer",
             [&request](std::string_view, std::string_view text) { request.write_machine = text; });
   group.add(
-      "--sweep", "device-memory|step-tokens",
-      "print a table of plans: for device budgets from the smallest that works, or for 1, 2, 4, "
-      "... times the micro-batches of a step",
+      "--sweep", "device-memory|step-tokens|ranks",
+      "print a table of plans: for device budgets from the smallest that works; for 1, 2, 4, ... "
+      "times the micro-batches of a step; or for 1, 2, 4, ... ranks, up to one for each device, "
+      "with "
+      "--gradient-accumulation micro-batches of each rank, because a device needs tokens of its "
+      "own "
+      "to hide its loads, and without --groups with as many groups as ranks",
       [&request](std::string_view flag, std::string_view text) {
         request.sweep = choice_value<Sweep>(flag, text, kSweeps);
       });
@@ -117,6 +122,14 @@ void validate(const PlanRequest& request) {
   if (request.sweep != Sweep::None && !request.html.empty()) {
     throw ConfigError("--html shows one step, --sweep plans many: give one of them");
   }
+  if (request.sweep == Sweep::Ranks && request.options.ranks > 0) {
+    throw ConfigError(
+        fmt::format("--sweep ranks chooses the numbers of ranks itself: leave out --ranks {}",
+                    request.options.ranks));
+  }
+  if (request.options.ranks > 1 && !request.html.empty()) {
+    throw ConfigError("--html shows the step of one rank: leave it out, or --ranks");
+  }
   if (request.sweep == Sweep::DeviceMemory && request.options.device_memory) {
     throw ConfigError(
         fmt::format("--sweep device-memory chooses the device budgets itself: leave out "
@@ -133,12 +146,14 @@ PlannedMachine this_machine(const DeviceOptions& device) {
           .device = on_host ? read_machine().cpu : gpu.name,
           .device_memory_bytes = on_host ? host_bytes : gpu.memory_bytes,
           .host_memory_bytes = host_bytes,
-          .num_threads = device.profile.num_threads};
+          .num_threads = device.profile.num_threads,
+          .num_devices =
+              on_host ? 1 : static_cast<int>(std::max<size_t>(1, probe_cuda().devices.size()))};
 }
 
 PlannedMachine planned_machine(const PlanRequest& request) {
   if (request.machine_name != "this") return find_machine(request.machine_name);
-  const DeviceOptions device = device_options(request.options);
+  const DeviceOptions device = whole_device_options(request.options);
   PlannedMachine machine = this_machine(device);
   const MachineRates rates =
       measured_rates(request.options, device, request.measure ? Kept::Replace : Kept::Use);
@@ -159,7 +174,11 @@ PlanContext plan_context(const PlanRequest& request, const PlannedMachine& machi
 
 PlanContext context_of(const TrainSetup& setup) {
   const DeviceKind kind = setup.device.profile.kind;
-  PlanContext context = context_on(this_machine(setup.device), kind, attention_here(kind));
+  DeviceOptions whole = setup.device;
+  if (setup.ranks != nullptr) {
+    whole.profile.num_threads *= static_cast<int>(setup.ranks->ranks_per_machine());
+  }
+  PlanContext context = context_on(this_machine(whole), kind, attention_here(kind));
   context.machine.rates = setup.rates.machine;
   context.is_here = true;
   context.num_eval_tokens = setup.eval_data ? setup.eval_data->tokens->num_tokens() : 0;
@@ -183,17 +202,21 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context
                                    .packed = options.is_packed()},
                                   options.dtype);
   const PlannedMachine& machine = context.machine;
+  const auto share = [&](size_t bytes) { return share_of_rank(bytes, options); };
+  const RankPlace place = planned_place(options);
   step.budgets = {.device_memory = options.device_memory,
-                  .host_memory = options.host_memory.value_or(context.machine.host_memory_bytes),
-                  .device = context.device};
+                  .host_memory = share(options.host_memory.value_or(machine.host_memory_bytes)),
+                  .device = context.device,
+                  .place = place};
   if (context.total_memory_bytes) {
-    step.budgets.total_memory = total_memory(options, *context.total_memory_bytes);
+    step.budgets.total_memory = share(total_memory(options, *context.total_memory_bytes));
   }
   step.assumes_host_memory = assumes_host_memory(options, context);
   DeviceProfile& device = step.budgets.device;
-  device.num_threads = machine.num_threads;
+  device.num_threads =
+      std::max(1, machine.num_threads / static_cast<int>(place.ranks_per_machine()));
   if (options.attention) device.attention = options.attention;
-  device.pinned_bytes = options.pinned.value_or(SIZE_MAX);
+  device.pinned_bytes = options.pinned ? share(*options.pinned) : SIZE_MAX;
   const bool device_is_host = context.total_memory_bytes.has_value();
   if (!device_is_host && !options.device_memory) {
     step.budgets.device_memory = machine.device_memory_bytes;
@@ -203,13 +226,33 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context
               trainer_options(options, step.shape, evaluation_batches(options, context, step.shape),
                               !source.has_weights),
               step.budgets, machine.rates);
+  const Candidate& chosen = step.chosen();
+  step.predicted = {chosen.seconds, chosen.bound};
+  if (place.num_ranks > 1) {
+    step.other_ranks = prepare_others(step.prepared, *model, step.budgets);
+    step.predicted = predict_step(step.prepared, step.other_ranks, machine.rates);
+  }
+  step.optimistic_s =
+      machine.optimistic
+          ? predict_step(step.prepared, step.other_ranks, *machine.optimistic).seconds
+          : step.predicted.seconds;
   return step;
 }
 
-double optimistic_seconds(const PlannedStep& step, const PlannedMachine& machine) {
-  if (!machine.optimistic) return step.chosen().seconds;
-  const Preparation& p = step.prepared;
-  return simulate(p.plan, p.trace, *p.layout, *machine.optimistic).seconds;
+size_t PlannedStep::bytes_of_all(Tier tier) const {
+  size_t bytes = prepared.ledger.total(tier);
+  for (const Preparation& other : other_ranks) bytes += other.ledger.total(tier);
+  return bytes;
+}
+
+// On this machine several ranks may use one device, as in training.
+void check_ranks(uint32_t num_ranks, const PlanContext& context) {
+  const uint32_t most = most_ranks(context.machine);
+  if (context.is_here || num_ranks <= most) return;
+  throw ConfigError(fmt::format(
+      "--ranks {}: the machine '{}' has {} {}{}, so give --ranks {}{}", num_ranks,
+      context.machine.name, most, context.machine.rates.shared_cores ? "thread" : "device",
+      most == 1 ? "" : "s", most, most == 1 ? ", or a machine file with more `devices`" : ""));
 }
 
 }  // namespace ebb

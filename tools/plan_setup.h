@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "scheduler/run/trainer.h"
 #include "tools/batches.h"
@@ -22,7 +23,7 @@ class CommandLine;
 /// A budget that no plan reaches. Sums with it do not overflow.
 inline constexpr size_t kUnlimitedBytes = SIZE_MAX / 2;
 
-enum class Sweep : uint8_t { None, DeviceMemory, StepTokens };
+enum class Sweep : uint8_t { None, DeviceMemory, StepTokens, Ranks };
 
 struct PlanRequest {
   TrainOptions options;  ///< of model, shape and memory
@@ -58,7 +59,8 @@ PlanContext plan_context(const PlanRequest& request, const PlannedMachine& machi
 /// The context of a training run, to plan the run with other flags.
 PlanContext context_of(const TrainSetup& setup);
 
-/// A step's model, shape and plan.
+/// A step's model, shape and plan. With several ranks, budgets and `prepared` are those of rank 0,
+/// and all else is of all ranks together.
 struct PlannedStep {
   std::string model_name;
   uint64_t num_parameters = 0;
@@ -67,18 +69,28 @@ struct PlannedStep {
   Budgets budgets;
   bool assumes_host_memory = false;  ///< that of another machine, as its file says
   Preparation prepared;
+  std::vector<Preparation> other_ranks = {};
+  StepPrediction predicted = {};  ///< with the pessimistic rates of the machine
+  double optimistic_s = 0;        ///< the time of this plan with the optimistic rates
+  /// The time of one rank with its own best plan, for the same micro-batches; nullopt: it does not
+  /// fit, or is not compared.
+  std::optional<double> one_rank_s = {};
 
   const Candidate& chosen() const { return prepared.candidates[prepared.chosen]; }
+  uint32_t num_ranks() const { return prepared.division.place.num_ranks; }
   double tokens_per_second() const {
-    return static_cast<double>(shape.num_tokens()) / chosen().seconds;
+    return static_cast<double>(shape.num_tokens()) / predicted.seconds;
   }
+  /// Of all ranks, in one tier.
+  size_t bytes_of_all(Tier tier) const;
 };
 /// Whether the host memory is that of another machine, as its file says, because --host-memory is
 /// not given.
 bool assumes_host_memory(const TrainOptions& options, const PlanContext& context);
 /// Chooses the plan for the pessimistic rates of the machine.
 PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context);
-/// The time of this plan with the optimistic rates of the machine.
-double optimistic_seconds(const PlannedStep& step, const PlannedMachine& machine);
+/// Throws ConfigError, with the number that works, if the machine has too few devices for the
+/// ranks.
+void check_ranks(uint32_t num_ranks, const PlanContext& context);
 
 }  // namespace ebb

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "device/errors.h"
 #include "io/json_text.h"
@@ -43,18 +44,19 @@ class Rows {
   }
 
   void add(const PlannedStep& step) const {
-    const Candidate& c = step.chosen();
+    const auto& [seconds, bound] = step.predicted;
     if (json_) return print_(json_line(step));
     const double share = std::min(1.0, step.tokens_per_second() / most_);
     const auto bar = static_cast<size_t>(std::lround(share * kBarWidth));
-    const double best_s = optimistic_seconds(step, machine_);
+    const double best_s = step.optimistic_s;
     const double best_tokens = static_cast<double>(step.shape.num_tokens()) / best_s;
-    print_(fmt::format(
-        "{:>12} {:>10} {:>10.4g}{} {:>10.4g} {:<18} {:>5.1f} % {:>11} {:>11.5g}{} {}\n",
-        format_bytes(budget(step)), step.shape.num_tokens(), c.seconds,
-        at_best(9, fmt::format("{:.4g}", best_s)), c.bound.seconds, c.bound.bound_by,
-        100 * c.bound.seconds / c.seconds, format_bytes(c.moved_bytes), step.tokens_per_second(),
-        at_best(9, fmt::format("{:.5g}", best_tokens)), std::string(bar, '#')));
+    print_(
+        fmt::format("{:>12} {:>10} {:>10.4g}{} {:>10.4g} {:<18} {:>5.1f} % {:>11} {:>11.5g}{} {}\n",
+                    format_bytes(budget(step)), step.shape.num_tokens(), seconds,
+                    at_best(9, fmt::format("{:.4g}", best_s)), bound.seconds, bound.bound_by,
+                    100 * bound.seconds / seconds, format_bytes(step.chosen().moved_bytes),
+                    step.tokens_per_second(), at_best(9, fmt::format("{:.5g}", best_tokens)),
+                    std::string(bar, '#')));
   }
 
  private:
@@ -82,19 +84,18 @@ class Rows {
   }
 
   std::string json_line(const PlannedStep& step) const {
-    const Candidate& c = step.chosen();
-    const Speed speed = speed_of(step, machine_);
-    return json_text(
-               nlohmann::ordered_json({{"device_memory", budget(step)},
-                                       {"tokens_per_step", step.shape.num_tokens()},
-                                       {"fits", true},
-                                       {"predicted_seconds", c.seconds},
-                                       {"optimistic_seconds", optimistic_seconds(step, machine_)},
-                                       {"bound_seconds", c.bound.seconds},
-                                       {"bound_by", c.bound.bound_by},
-                                       {"moved_bytes", c.moved_bytes},
-                                       {"tokens_per_second", speed.pessimistic},
-                                       {"optimistic_tokens_per_second", speed.optimistic}})) +
+    const auto& [seconds, bound] = step.predicted;
+    const Speed speed = speed_of(step);
+    return json_text(nlohmann::ordered_json({{"device_memory", budget(step)},
+                                             {"tokens_per_step", step.shape.num_tokens()},
+                                             {"fits", true},
+                                             {"predicted_seconds", seconds},
+                                             {"optimistic_seconds", step.optimistic_s},
+                                             {"bound_seconds", bound.seconds},
+                                             {"bound_by", bound.bound_by},
+                                             {"moved_bytes", step.chosen().moved_bytes},
+                                             {"tokens_per_second", speed.pessimistic},
+                                             {"optimistic_tokens_per_second", speed.optimistic}})) +
            "\n";
   }
 
@@ -138,11 +139,99 @@ void sweep_tokens(const PlanRequest& request, const PlanContext& context,
   }
 }
 
+/// A row compares the tokens per second with those of one rank.
+class RankRows {
+ public:
+  RankRows(bool json, const std::function<void(const std::string&)>& print)
+      : json_(json), print_(print) {
+    if (json_) return;
+    print_(fmt::format("{:>5} {:>6} {:>10} {:>10} {:>11} {:>8} {:>10} {:<18} {:>7} {:>12} {:>12}\n",
+                       "ranks", "groups", "tokens", "step s", "tokens/s", "speed-up", "bound s",
+                       "by", "share", "each device", "host of all"));
+  }
+
+  void add(const TrainOptions& options, const PlanContext& context) {
+    try {
+      add(plan_step_of(options, context));
+    } catch (const PlanError&) {
+      add_unfit(options);
+    }
+  }
+
+ private:
+  void add(const PlannedStep& step) {
+    const auto& [seconds, bound] = step.predicted;
+    const uint32_t num_ranks = step.num_ranks();
+    if (num_ranks == 1) of_one_ = step.tokens_per_second();
+    const size_t device_bytes = step.prepared.ledger.total(Tier::Device);
+    const size_t host_bytes = step.bytes_of_all(Tier::Host);
+    const uint32_t groups = step.prepared.division.num_groups;
+    if (json_) {
+      nlohmann::ordered_json row{{"ranks", num_ranks},
+                                 {"groups", groups},
+                                 {"tokens_per_step", step.shape.num_tokens()},
+                                 {"fits", true},
+                                 {"predicted_seconds", seconds},
+                                 {"optimistic_seconds", step.optimistic_s},
+                                 {"bound_seconds", bound.seconds},
+                                 {"bound_by", bound.bound_by},
+                                 {"tokens_per_second", step.tokens_per_second()},
+                                 {"device_bytes", device_bytes},
+                                 {"host_bytes", host_bytes}};
+      if (of_one_) row["speed_up"] = step.tokens_per_second() / *of_one_;
+      return print_(json_text(row) + "\n");
+    }
+    print_(fmt::format(
+        "{:>5} {:>6} {:>10} {:>10.4g} {:>11.5g} {:>8} {:>10.4g} {:<18} {:>5.1f} % {:>12} {:>12}\n",
+        num_ranks, groups, step.shape.num_tokens(), seconds, step.tokens_per_second(),
+        of_one_ ? fmt::format("{:.2f} x", step.tokens_per_second() / *of_one_) : "", bound.seconds,
+        bound.bound_by, 100 * bound.seconds / seconds, format_bytes(device_bytes),
+        format_bytes(host_bytes)));
+  }
+
+  void add_unfit(const TrainOptions& options) const {
+    const uint32_t num_ranks = planned_place(options).num_ranks;
+    if (json_) {
+      return print_(json_text(nlohmann::ordered_json{{"ranks", num_ranks}, {"fits", false}}) +
+                    "\n");
+    }
+    print_(
+        fmt::format("{:>5} does not fit; `ebb plan` with --ranks {} and "
+                    "--gradient-accumulation {} says why\n",
+                    num_ranks, num_ranks, options.gradient_accumulation));
+  }
+
+  bool json_;
+  const std::function<void(const std::string&)>& print_;
+  std::optional<double> of_one_;  // tokens per second of one rank
+};
+
+void sweep_ranks(const PlanRequest& request, const PlanContext& context,
+                 const std::function<void(const std::string&)>& print) {
+  const uint32_t most = most_ranks(context.machine);
+  if (most == 1) {
+    throw ConfigError(fmt::format(
+        "--sweep ranks: the machine '{}' has one device; rtx4090-x4 and h100-x8 have several, and "
+        "so has a machine file with `devices`",
+        context.machine.name));
+  }
+  RankRows rows(request.json, print);
+  for (uint32_t num_ranks = 1;; num_ranks = std::min(2 * num_ranks, most)) {
+    TrainOptions options = request.options;
+    options.ranks = num_ranks;
+    options.gradient_accumulation *= num_ranks;
+    if (!options.groups && num_ranks > 1) options.groups = num_ranks;
+    rows.add(options, context);
+    if (num_ranks == most) return;
+  }
+}
+
 }  // namespace
 
 void sweep_plans(const PlanRequest& request, const PlanContext& context,
                  const std::function<void(const std::string&)>& print) {
   if (request.sweep == Sweep::DeviceMemory) return sweep_budgets(request, context, print);
+  if (request.sweep == Sweep::Ranks) return sweep_ranks(request, context, print);
   sweep_tokens(request, context, print);
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostThreads = 4096;
+constexpr int kMostCount = 4096;                 // of threads and of devices
 constexpr double kMostBytes = 9007199254740992;  // 2^53: up to here fp64 has every whole number
 
 /// Other names of presets.
@@ -32,6 +32,7 @@ constexpr const char* kDeviceMemory = "device_memory_bytes";
 constexpr const char* kHostMemory = "host_memory_bytes";
 constexpr const char* kSharedCores = "shared_cores";
 constexpr const char* kNumThreads = "num_threads";
+constexpr const char* kDevices = "devices";
 
 /// Both ends of a figure. They are equal unless sources differ.
 struct Ends {
@@ -55,7 +56,7 @@ class Reader {
       if (!field.may_be_missing) require(field.name);
       known.emplace_back(field.name);
     }
-    known.insert(known.end(), {kSharedCores, kNumThreads});
+    known.insert(known.end(), {kSharedCores, kNumThreads, kDevices});
     for (const auto& [name, value] : json_.items()) {
       if (std::ranges::find(known, name) == known.end()) refuse_unknown(name, known);
     }
@@ -92,7 +93,7 @@ class Reader {
 
   /// 1 if there is no such field.
   int count(const char* field) const {
-    return json_.contains(field) ? static_cast<int>(whole(field, kMostThreads)) : 1;
+    return json_.contains(field) ? static_cast<int>(whole(field, kMostCount)) : 1;
   }
 
   /// False if there is no such field.
@@ -170,6 +171,7 @@ PlannedMachine machine_of(const Json& json, const std::string& path) {
   }
   if (differ) machine.optimistic = optimistic;
   machine.num_threads = reader.count(kNumThreads);
+  machine.num_devices = reader.count(kDevices);
   machine.sources = reader.sources();
   return machine;
 }
@@ -203,12 +205,19 @@ std::string to_json(const PlannedMachine& machine) {
   }
   line(kSharedCores, machine.rates.shared_cores ? "true" : "false");
   figure(kNumThreads, machine.num_threads);
+  if (machine.num_devices > 1) figure(kDevices, machine.num_devices);
   return fmt::format("{{\n{}\n}}\n", fmt::join(lines, ",\n"));
+}
+
+uint32_t most_ranks(const PlannedMachine& machine) {
+  const bool on_host = machine.rates.shared_cores;
+  return static_cast<uint32_t>(on_host ? machine.num_threads : machine.num_devices);
 }
 
 std::map<std::string, std::string> measured_sources() {
   std::map<std::string, std::string> sources;
   for (const RateField& field : rate_fields()) {
+    if (!field.is_measured) continue;
     sources.emplace(field.name, "measured by `ebb plan --machine this`");
   }
   return sources;

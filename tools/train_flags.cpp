@@ -368,6 +368,14 @@ void add_rank_flags(FlagGroup group, TrainOptions& o) {
             choice(o.rank_transport, kRankTransports));
 }
 
+void add_planned_ranks_flag(FlagGroup group, TrainOptions& o) {
+  group.add("--ranks", "N [1]",
+            "processes of the machine that train one model together, each with a device; "
+            "--host-memory, --pinned and --threads are divided among them; --device-memory is of "
+            "each",
+            whole(o.ranks, 1, kMostRanks));
+}
+
 void add_output_flags(FlagGroup group, TrainOptions& o) {
   group.add("--log", "FILE",
             "write one JSON line for each step; a file of another run is renamed to FILE.1",
@@ -420,6 +428,7 @@ void add_planned_flags(CommandLine& line, TrainOptions& options) {
   add_shape_flags({line, "Step"}, options);
   add_clip_flag({line, "Step"}, options);
   add_memory_flags({line, "Memory"}, options);
+  add_planned_ranks_flag({line, "Ranks"}, options);
 }
 
 void add_inference_flags(CommandLine& line, TrainOptions& options) {

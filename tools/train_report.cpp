@@ -231,10 +231,12 @@ std::string plan_text(const TrainSetup& setup) {
       "{}: {} order, recompute {}, activations on {}, updates {}", chosen_text(p),
       name_of(s.micro_batch_order), name_of(s.recompute, p.num_layers),
       s.activations == ActivationPlacement::Device ? "device" : "host", name_of(s.update));
-  if (c.seconds > 0) {
-    text += fmt::format("; {:.4g} s a step predicted, {:.0f} tok/s, {:.0f} % of the bound by {}",
-                        c.seconds, static_cast<double>(setup.shape.num_tokens()) / c.seconds,
-                        100 * c.bound.seconds / c.seconds, c.bound.bound_by);
+  const auto& [seconds, bound] = setup.predicted;
+  if (seconds > 0) {
+    text += fmt::format("; {:.4g} s a step predicted{}, {:.0f} tok/s, {:.0f} % of the bound by {}",
+                        seconds, setup.ranks != nullptr ? " for all ranks together" : "",
+                        static_cast<double>(setup.shape.num_tokens()) / seconds,
+                        100 * bound.seconds / seconds, bound.bound_by);
   }
   return text + fmt::format("; loads {}, stores {}", format_bytes(p.plan.loaded_bytes),
                             format_bytes(p.plan.stored_bytes));

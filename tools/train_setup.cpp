@@ -154,15 +154,44 @@ void take_smallest_budgets(Ranks& ranks, Budgets& budgets) {
   }
 }
 
-/// What each rank gets of something that is divided among the ranks of a machine.
-size_t share_of_rank(size_t whole, const TrainOptions& options) {
-  return whole / options.place.ranks_per_machine();
+/// The rates of the machine for all of its ranks. A rank measures with the cores that it may use,
+/// which a launcher or several NUMA nodes limit, or with --threads.
+Machine whole_machine(const TrainOptions& options, const Machine& measured) {
+  const bool uses_flag =
+      options.threads > 0 && options.threads <= static_cast<uint64_t>(num_usable_cores());
+  const double num_ranks = options.place.ranks_per_machine();
+  const double measured_for = uses_flag ? num_ranks : options.ranks_on_cores;
+  return machine_of_rank(measured, measured_for / num_ranks);
+}
+
+/// Each rank computes as in a run of its own. The first one also plans for the others, because it
+/// prints the prediction.
+StepPrediction predict(const TrainSetup& setup, const Budgets& budgets) {
+  const Preparation& p = setup.prepared;
+  StepPrediction predicted{p.candidates[p.chosen].seconds, p.candidates[p.chosen].bound};
+  if (setup.ranks == nullptr || predicted.seconds == 0) return predicted;
+  on_first_rank(setup.ranks, [&] {
+    predicted = predict_step(p, prepare_others(p, *setup.model, budgets), setup.rates.machine);
+  });
+  return predicted;
 }
 
 }  // namespace
 
+RankPlace planned_place(const TrainOptions& options) {
+  if (options.place.num_ranks == 1) {
+    return {.num_ranks = std::max(uint32_t{1}, static_cast<uint32_t>(options.ranks))};
+  }
+  return {.num_ranks = options.place.num_ranks, .num_machines = options.place.num_machines};
+}
+
+size_t share_of_rank(size_t whole, const TrainOptions& options) {
+  return whole / planned_place(options).ranks_per_machine();
+}
+
 void plan_run(const TrainOptions& options, TrainSetup& setup) {
-  on_first_rank(setup.ranks, [&] { setup.rates = measured_rates(options, setup.device); });
+  on_first_rank(setup.ranks,
+                [&] { setup.rates = measured_rates(options, whole_device_options(options)); });
   if (setup.ranks != nullptr) {
     setup.rates.machine = all_of_ranks(*setup.ranks, setup.rates.machine)[0];
   }
@@ -176,6 +205,7 @@ void plan_run(const TrainOptions& options, TrainSetup& setup) {
   Budgets budgets = budgets_of(options, setup.device);
   if (setup.ranks != nullptr) take_smallest_budgets(*setup.ranks, budgets);
   setup.prepared = prepare(*setup.model, wanted, budgets, setup.rates.machine);
+  setup.predicted = predict(setup, budgets);
   setup.device.memory_bytes =
       options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
 }
@@ -281,6 +311,13 @@ DeviceOptions device_options(const TrainOptions& options) {
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
           .emulate_compute = options.emulate_compute,
           .cuda_index = cuda_index(options, kind)};
+}
+
+DeviceOptions whole_device_options(const TrainOptions& options) {
+  TrainOptions whole = options;
+  whole.place = {};
+  whole.ranks_on_cores = 1;
+  return device_options(whole);
 }
 
 size_t default_host_memory(DeviceKind device) {

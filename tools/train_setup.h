@@ -35,9 +35,10 @@ struct TrainSetup {
       weights;            ///< null: weights are random or come from a checkpoint
   bool restores = false;  ///< weights come from a checkpoint
   DeviceOptions device;
-  MachineRates rates;  ///< the rates from which the plan was chosen
+  MachineRates rates;  ///< the rates from which the plan was chosen, of all ranks
   Preparation prepared;
-  Ranks* ranks = nullptr;  ///< null: there is one rank
+  StepPrediction predicted;  ///< of all ranks together, on rank 0; on the others, of one rank
+  Ranks* ranks = nullptr;    ///< null: there is one rank
 
   uint64_t num_steps() const { return learning_rate.num_steps; }
   /// Whether a thing that is done every `interval` steps is due. The last step is always one.
@@ -78,8 +79,14 @@ size_t default_host_memory(DeviceKind device);
 /// The budget of host and device memory together, if the device's memory is host memory: what is
 /// available, or the budgets of the user if the host budget is larger.
 size_t total_memory(const TrainOptions& options, size_t available_bytes);
-/// The budgets from the flags and the memory of this machine.
+/// Rank 0 of this run, or of the ranks with which to plan.
+RankPlace planned_place(const TrainOptions& options);
+/// What each rank gets of something that is divided among the ranks of a machine.
+size_t share_of_rank(size_t whole, const TrainOptions& options);
+/// The budgets of a rank from the flags and the memory of this machine.
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device);
+/// The device of a single rank, which has all threads.
+DeviceOptions whole_device_options(const TrainOptions& options);
 /// The rates of this machine, from the cache folder or measured now.
 MachineRates measured_rates(const TrainOptions& options, const DeviceOptions& device,
                             Kept kept = Kept::Use);

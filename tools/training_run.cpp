@@ -68,7 +68,7 @@ class TrainingRun {
         evaluation_(request.options, setup),
         options_(request.options),
         best_(request.resumed ? request.resumed->run.best : BestEvaluation{}),
-        step_check_(setup.prepared.candidates[setup.prepared.chosen].seconds, request.options) {
+        step_check_(setup.predicted.seconds, request.options) {
     if (options_.sample_steps) sampler_.emplace(options_, setup);
     if (folder != nullptr) {
       saver_.emplace(request.options, setup, *folder, config, logged_run_.run_id, start_,

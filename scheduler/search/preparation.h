@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -74,9 +75,25 @@ struct Preparation {
 /// that moves the fewest bytes, and of equal ones the one with the fewest flops. The result does
 /// not refer to the model or the machine.
 ///
-/// Each rank prepares its own part, the one of Budgets::place. REQUIRES: all other arguments are
-/// the same on all ranks. Then all ranks choose the same schedule, and their plans fit together.
+/// Each rank prepares its own part, the one of Budgets::place. `machine` is that of all ranks; they
+/// have equal parts of its threads and of its host memory. REQUIRES: all other arguments are the
+/// same on all ranks. Then all ranks choose the same schedule, and their plans fit together. The
+/// times of candidates assume that a rank never waits for another one; predict_step() does not.
 Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                     const Machine& machine = {});
+
+/// The preparations of all other ranks, in their order, for the preparation of one rank. `model`
+/// and `budgets` are those with which it was made.
+std::vector<Preparation> prepare_others(const Preparation& prepared, const Model& model,
+                                        const Budgets& budgets);
+
+/// The step of all ranks together.
+struct StepPrediction {
+  double seconds = 0;  ///< 0 on a machine without rates
+  Bound bound = {};
+};
+/// `others` is the result of prepare_others(), and empty for one rank.
+StepPrediction predict_step(const Preparation& prepared, std::span<const Preparation> others,
+                            const Machine& machine);
 
 }  // namespace ebb

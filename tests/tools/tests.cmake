@@ -9,7 +9,7 @@ ebb_test(test_tools
 # Measuring and planning take minutes under ThreadSanitizer, and other tests cover the same threads.
 ebb_test(test_planning
   SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_outdated_rates.cpp
-    tools/test_plan.cpp tools/test_plan_sweep.cpp
+    tools/test_plan.cpp tools/test_plan_ranks.cpp tools/test_plan_sweep.cpp
   LIBS test_support ebb_tools NOT_TSAN)
 if(EBB_SANITIZE MATCHES address)
   # These plan many times, with the code that the other tests of planning run too: five minutes under AddressSanitizer.

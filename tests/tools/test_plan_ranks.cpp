@@ -1,0 +1,139 @@
+// `ebb plan --ranks`: all ranks of a machine together.
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/tools/plan_command.h"
+#include "tools/planned_machine.h"
+
+namespace ebb {
+namespace {
+
+using Json = nlohmann::json;
+
+class PlanRanks : public PlanCommand {
+ protected:
+  /// GPT-2 on four GPUs, of which each has little memory.
+  Json planned(int num_ranks, const Arguments& more = {}) const {
+    return plan_json(kGpt + Arguments{"--ranks", std::to_string(num_ranks)} + more);
+  }
+  /// A machine file: four RTX 4090 with a host memory of this rate.
+  std::string machine_with(double host_bytes_per_s) const {
+    PlannedMachine machine = find_machine("rtx4090-x4");
+    machine.rates.host_bytes_per_s = host_bytes_per_s;
+    if (machine.optimistic) machine.optimistic->host_bytes_per_s = host_bytes_per_s;
+    return folder_.write("machine.json", to_json(machine));
+  }
+
+  const Arguments kShape = {"--preset",           "gpt2", "--gradient-accumulation", "4",
+                            "--micro-batch-size", "1",    "--device-memory",         "1GiB",
+                            "--chunk-size",       "16MiB"};
+  const Arguments kGpt = kShape + Arguments{"--machine", "rtx4090-x4"};
+};
+
+TEST_F(PlanRanks, AddUp) {
+  const Json two = planned(2);
+  EXPECT_EQ(two["ranks"]["ranks"], 2);
+  EXPECT_EQ(two["ranks"]["groups"], 4);
+  EXPECT_GE(two["predicted_seconds"], two["bound_seconds"]);
+  size_t host_bytes = 0, sums = 0;
+  ASSERT_EQ(two["ranks"]["of_each"].size(), 2u);
+  for (const Json& rank : two["ranks"]["of_each"]) {
+    EXPECT_EQ(rank["micro_batches"], 2);
+    host_bytes += rank["host_bytes"].get<size_t>();
+    for (const Json& entry : rank["memory"]) {
+      if (entry["class"] == "sums of groups") sums += entry["bytes"].get<size_t>();
+    }
+  }
+  EXPECT_EQ(two["ranks"]["host_bytes"], host_bytes);
+  EXPECT_GT(sums, 0u);
+  EXPECT_EQ(two["host_bytes"], two["ranks"]["of_each"][0]["host_bytes"]);
+  EXPECT_DOUBLE_EQ(
+      two["ranks"]["speed_up"].get<double>(),
+      two["ranks"]["one_rank_seconds"].get<double>() / two["predicted_seconds"].get<double>());
+  EXPECT_EQ(two["ranks"]["one_rank_seconds"], plan_json(kGpt)["predicted_seconds"]);
+  const std::string text = plan(kGpt + Arguments{"--ranks", "2"}).out;
+  EXPECT_SAYS(text, "ranks   2, each with 2 of 4 micro-batches; 4 groups; ");
+  EXPECT_SAYS(text, "x the speed of one rank with its best plan");
+  EXPECT_SAYS(text, "sums of groups");
+  EXPECT_SAYS(text, "of all ranks");
+}
+
+TEST_F(PlanRanks, OneIsNoFlag) { EXPECT_EQ(planned(1), plan_json(kGpt)); }
+
+/// Slow host memory becomes the bound, and more ranks do not help then.
+TEST_F(PlanRanks, ShareTheHostMemory) {
+  const auto with = [&](double rate, int num_ranks) {
+    return plan_json(kShape + Arguments{"--machine", machine_with(rate), "--groups", "4", "--ranks",
+                                        std::to_string(num_ranks)});
+  };
+  const Json fast = with(0, 4), slow = with(5e9, 4);
+  EXPECT_NE(fast["bound_by"], "host memory");
+  EXPECT_EQ(slow["bound_by"], "host memory");
+  EXPECT_GT(slow["predicted_seconds"], 2 * fast["predicted_seconds"].get<double>());
+  EXPECT_GT(slow["stream_seconds"]["host memory"], 0);
+  EXPECT_EQ(fast["stream_seconds"]["host memory"], 0);
+  EXPECT_GT(fast["ranks"]["speed_up"], slow["ranks"]["speed_up"]);
+}
+
+TEST_F(PlanRanks, DivideTheHostMemory) {
+  const Json four = planned(4, {"--groups", "4"});
+  size_t most = 0;
+  for (const Json& rank : four["ranks"]["of_each"]) {
+    most = std::max(most, rank["host_bytes"].get<size_t>());
+  }
+  const auto with = [&](size_t bytes) {
+    return plan(kGpt +
+                Arguments{"--ranks", "4", "--groups", "4", "--host-memory", std::to_string(bytes)});
+  };
+  EXPECT_EQ(with(4 * most).exit_code, 0);
+  const Outcome less = with(most);
+  EXPECT_EQ(less.exit_code, 3) << less.out;
+}
+
+TEST_F(PlanRanks, AsManyAsTheMachineHasDevices) {
+  EXPECT_FAILS(plan(kGpt + Arguments{"--ranks", "5"}), 2,
+               "--ranks 5: the machine 'rtx4090-x4' has 4 devices, so give --ranks 4");
+  EXPECT_FAILS(plan(kShape + Arguments{"--machine", "rtx4090", "--ranks", "2"}), 2,
+               "has 1 device, so give --ranks 1");
+  EXPECT_FAILS(plan(kGpt + Arguments{"--ranks", "3", "--groups", "2"}), 2, "try --groups 3");
+  EXPECT_EQ(find_machine("h100-x8").num_devices, 8);
+  EXPECT_EQ(find_machine(machine_with(1e11)).num_devices, 4);
+}
+
+TEST_F(PlanRanks, OnThisMachineShareTheCores) {
+  const Json one = plan_json(kToy);
+  const Json two = plan_json(kToy + Arguments{"--ranks", "2"});
+  // Two ranks have the cores of one, and add groups besides.
+  EXPECT_GT(two["predicted_seconds"], one["predicted_seconds"]);
+  EXPECT_GE(two["predicted_seconds"], two["bound_seconds"]);
+}
+
+TEST_F(PlanRanks, AreSweptWithTheSameTokensOfEach) {
+  const Outcome outcome = plan(kGpt + Arguments{"--sweep", "ranks", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  std::vector<Json> rows;
+  for (std::string line; std::getline(lines, line);) rows.push_back(parse_json(line));
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0]["speed_up"], 1.0);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i]["ranks"], 1 << i);
+    EXPECT_EQ(rows[i]["tokens_per_step"], 4096 << i);
+    if (i == 0) continue;
+    EXPECT_EQ(rows[i]["groups"], 1 << i);
+    EXPECT_GT(rows[i]["tokens_per_second"], rows[i - 1]["tokens_per_second"]);
+  }
+  const Json four = plan_json(kShape + Arguments{"--machine", "rtx4090-x4", "--ranks", "4",
+                                                 "--groups", "4", "--gradient-accumulation", "16"});
+  EXPECT_EQ(rows[2]["predicted_seconds"], four["predicted_seconds"]);
+  EXPECT_EQ(rows[2]["host_bytes"], four["ranks"]["host_bytes"]);
+  EXPECT_FAILS(plan(kGpt + Arguments{"--sweep", "ranks", "--ranks", "2"}), 2,
+               "leave out --ranks 2");
+  EXPECT_FAILS(plan(kShape + Arguments{"--machine", "rtx4090", "--sweep", "ranks"}), 2,
+               "'rtx4090' has one device; rtx4090-x4 and h100-x8 have several");
+}
+
+}  // namespace
+}  // namespace ebb
