@@ -32,6 +32,7 @@ void LocalRanks::exchange(std::span<const std::byte> mine, std::span<std::byte> 
 
 void LocalRanks::collect(Operation operation, std::span<const std::byte> mine,
                          std::span<std::byte> all) {
+  throw_if_failed(block_);
   const bool fits = all.size() == mine.size() * size();
   size_t done = 0;
   do {
@@ -115,19 +116,23 @@ void LocalRanks::raise(uint32_t signal, uint32_t value) {
 void LocalRanks::wait(uint32_t of, uint32_t signal, uint32_t value) {
   EBB_CHECK(of < size() && signal < num_signals_,
             fmt::format("signal {} of {}, rank {} of {}", signal, num_signals_, of, size()));
+  throw_if_failed(block_);
   const FutexWord& word = signals_[of][signal];
   wait_for(word, value, of, [&] {
     return fmt::format("raised signal {} to {} (its value is {})", signal, value, word.load());
   });
 }
 
+/// A failure that comes when the word has its value does not end the wait. So if all ranks have
+/// arrived at an exchange, none of them learns from it that another one failed afterwards: ranks
+/// that all throw the same error because of what they exchanged do throw this error.
 template <class Awaited>
 void LocalRanks::wait_for(const FutexWord& word, uint32_t value, uint32_t of,
                           const Awaited& awaited, bool also_after_it_left) {
   double waited_s = 0, last_s = 0;
   for (uint32_t seen = 0;;) {
-    throw_if_failed(block_);
     if ((seen = word.load()) >= value) return;
+    throw_if_failed(block_);
     // A rank leaves after it has raised its last word, so the word is read again.
     if (!also_after_it_left && block_.slot(of).is(RankState::Left) && word.load() < value) {
       announce(fmt::format("rank {} waits for rank {}, which has left the run and has not {}",

@@ -175,12 +175,12 @@ bool is_finished(const std::optional<Resumed>& resumed, const TrainSetup& setup)
   return resumed && resumed->run.position.step == setup.num_steps();
 }
 
-std::string written_by(const TrainSetup& setup) {
+std::string written_by(const TrainOptions& options, const TrainSetup& setup) {
   std::string text = fmt::format("ebb {} on ", EBB_VERSION);
   if (setup.device.profile.kind == DeviceKind::Cuda)
     return text + "cuda" + attention_text(setup.device);
   const Processor processor = this_processor();
-  const bool is_bf16 = setup.prepared.options.dtype == DType::BF16;
+  const bool is_bf16 = options.dtype == DType::BF16;
   return text + fmt::format("host with {} arithmetic, {} {}/{}",
                             name_of(is_bf16 ? *setup.device.arithmetic : Arithmetic::Fp32),
                             processor.vendor, processor.family, processor.model);
@@ -233,10 +233,10 @@ std::vector<std::string> resume_notices(const TrainOptions& options,
     if (run.labels_hash != now.labels)
       notices.push_back("resume: the labels are not those of before");
   }
-  if (run.written_by != written_by(setup)) {
+  if (run.written_by != written_by(options, setup)) {
     notices.push_back(
         fmt::format("resume: written by {}, but this is {}: results may differ in the last bits",
-                    run.written_by, written_by(setup)));
+                    run.written_by, written_by(options, setup)));
   }
   return notices;
 }

@@ -45,7 +45,7 @@ bool is_finished(const std::optional<Resumed>& resumed, const TrainSetup& setup)
 
 /// "ebb 0.1.0 on host with bf16-dot arithmetic, AuthenticAMD 26/2". Runs with equal texts compute
 /// equal bits.
-std::string written_by(const TrainSetup& setup);
+std::string written_by(const TrainOptions& options, const TrainSetup& setup);
 
 /// Hashes of samples of the data and of the labels, in hexadecimal.
 struct DataHashes {

@@ -97,9 +97,7 @@ std::string_view text_of(ScheduleShape shape) {
   return "cosine";
 }
 
-void set_optimizer(RunConfig& config, const TrainSetup& setup) {
-  const LearningRate& rate = setup.learning_rate;
-  const TrainerOptions& trainer = setup.prepared.options;
+void set_optimizer(RunConfig& config, const LearningRate& rate, const TrainerOptions& trainer) {
   set_number(config, "steps", rate.num_steps);
   set_number(config, "lr", rate.peak);
   set_number(config, "min-lr", rate.minimum);
@@ -166,8 +164,8 @@ RunConfig give_flags(CommandLine& line, const RunConfig& config) {
 }
 
 RunConfig resolved_config(RunConfig config, const TrainOptions& options, const TrainSetup& setup) {
-  const TrainerOptions& trainer = setup.prepared.options;
-  set_optimizer(config, setup);
+  const TrainerOptions trainer = trainer_options(options, setup.shape, 0, false);
+  set_optimizer(config, setup.learning_rate, trainer);
   std::erase_if(config, [](const FlagValue& flag) {
     return flag.name == "epochs" || flag.name == "warmup-ratio";
   });
@@ -177,7 +175,8 @@ RunConfig resolved_config(RunConfig config, const TrainOptions& options, const T
   set_number(config, "seed", trainer.seed);
   set(config, "order", options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
   set(config, "dtype", std::string(name_of(trainer.dtype)));
-  set(config, "gradient-dtype", std::string(name_of(setup.prepared.layout->gradient_type())));
+  set(config, "gradient-dtype",
+      std::string(name_of(trainer.gradient_dtype.value_or(trainer.dtype))));
   if (setup.device.profile.kind == DeviceKind::Host && trainer.dtype == DType::BF16) {
     set(config, "arithmetic", std::string(name_of(*setup.device.arithmetic)));
   }

@@ -40,7 +40,8 @@ RunConfig give_flags(CommandLine& line, const RunConfig& config);
 std::string with_origin(std::string error, const RunConfig& taken);
 
 /// Adds to `given` the resolved value of every flag on which results depend, and makes all paths
-/// absolute. Throws ConfigError if the run saves checkpoints and a path is not UTF-8.
+/// absolute. `setup` needs no plan. Throws ConfigError if the run saves checkpoints and a path is
+/// not UTF-8.
 RunConfig resolved_config(RunConfig given, const TrainOptions& options, const TrainSetup& setup);
 
 /// The text in the format of --config.

@@ -57,6 +57,7 @@ RunSaver::RunSaver(const TrainOptions& options, const TrainSetup& setup, const S
       config_(std::move(config)),
       run_id_(std::move(run_id)),
       hashes_(data_hashes(setup)),
+      written_by_(written_by(options, setup)),
       saved_step_(start.step),
       writer_(folder, options.save_keep.value_or(0), contents_of(options, setup),
               std::move(notice)) {}
@@ -69,7 +70,7 @@ void RunSaver::save(Trainer& trainer, const RunPosition& position, std::string l
                 .data_tokens = setup_.data.tokens->num_tokens(),
                 .data_hash = hashes_.data,
                 .labels_hash = hashes_.labels,
-                .written_by = written_by(setup_),
+                .written_by = written_by_,
                 .config = config_,
                 .run_id = run_id_,
                 .log_line = std::move(log_line),

@@ -31,6 +31,7 @@ class RunSaver {
   const RunConfig config_;
   const std::string run_id_;
   const DataHashes hashes_;  // when the run started
+  const std::string written_by_;
   uint64_t saved_step_;
   CheckpointWriter writer_;
 };

@@ -16,6 +16,7 @@
 #include "tools/option_flags.h"
 #include "tools/output_paths.h"
 #include "tools/printable.h"
+#include "tools/rank_agreement.h"
 #include "tools/rank_cores.h"
 #include "tools/rank_processes.h"
 #include "tools/text_data.h"
@@ -170,6 +171,7 @@ int train_as_rank(TrainRequest& request, RankProcesses& processes) {
   const TrainSetup setup = naming_origin(request.resumed, [&] {
     TrainSetup made = set_up(options, request.resumed.has_value());
     made.ranks = ranks;
+    if (ranks != nullptr) check_ranks_agree(*ranks, describe_rank(request, made));
     plan_or_advise(options, made);
     return made;
   });

@@ -1,6 +1,7 @@
 // `ebb train --ranks`: processes that train together give the bits of one process, and lose nothing
 // when one of them ends.
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -48,6 +49,25 @@ class RankRuns : public CheckpointRuns {
     EXPECT_NE(::kill(process, 0), 0) << "process " << process << " still runs";
   }
 
+  /// Starts a process as a rank of two, as torchrun does. Its output goes to a folder of its own.
+  EbbProcess start_rank(int rank, const Arguments& arguments) const {
+    const std::filesystem::path folder = folder_.path() / ("rank" + std::to_string(rank));
+    std::filesystem::create_directories(folder);
+    const EnvironmentVariable variables[] = {{"RANK", std::to_string(rank)},
+                                             {"WORLD_SIZE", "2"},
+                                             {"LOCAL_WORLD_SIZE", "2"},
+                                             {"MASTER_ADDR", "localhost"},
+                                             {"MASTER_PORT", std::to_string(::getpid())}};
+    return {arguments, folder};
+  }
+
+  /// Rank 0 gets `first`, rank 1 gets `second`.
+  Outcome outcome_of_two(const Arguments& first, const Arguments& second) const {
+    EbbProcess zero = start_rank(0, first), one = start_rank(1, second);
+    EXPECT_EQ(one.wait().err, "") << "only rank 0 writes";
+    return zero.wait();
+  }
+
   bool has_checkpoint(int step) const { return std::filesystem::exists(saved(step)); }
 };
 
@@ -71,6 +91,23 @@ TEST_F(RankRuns, OnlyRankZeroWrites) {
     return num;
   };
   EXPECT_EQ(count("step 2/2"), 1u) << outcome.err;
+}
+
+/// Each rank has a command line of its own.
+TEST_F(RankRuns, RanksThatDifferAreRefused) {
+  const auto ranks = [&](const Arguments& more) {
+    return train(Arguments{"--gradient-accumulation", "4", "--steps", "2"} + more);
+  };
+  const Outcome same = outcome_of_two(ranks({"--threads", "1", "--groups", "4", "--lr", "3e-4"}),
+                                      ranks({"--threads", "2", "--device-memory", "64MiB"}));
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_FAILS(outcome_of_two(ranks({}), ranks({"--lr", "0.001"})), 2,
+               "rank 1 has --lr 0.001, rank 0 has --lr 0.0003: all ranks of a run need the same");
+  EXPECT_FAILS(outcome_of_two(ranks({"--groups", "2"}), ranks({})), 2,
+               "rank 1 has --groups 4, rank 0 has --groups 2");
+  const std::string longer = folder_.write("longer.txt", content_of(text_) + "!");
+  EXPECT_FAILS(outcome_of_two(ranks({}), ranks({"--data", longer})), 2,
+               "rank 1 has data of 706 tokens with hash");
 }
 
 TEST_F(RankRuns, TooFewMicroBatchesAreRefused) {
