@@ -33,7 +33,7 @@ std::string data_text(const RunData& data) {
 }
 
 /// Names and texts, each with a 0 behind it.
-std::string text_of(const RankDescription& description) {
+std::string joined_text(const RankDescription& description) {
   std::string text;
   for (const auto& [name, value] : description) text += name + '\0' + value + '\0';
   return text;
@@ -106,7 +106,7 @@ std::string first_difference(std::span<const RankDescription> ranks) {
 }
 
 void check_ranks_agree(Ranks& ranks, const RankDescription& mine) {
-  const std::string text = text_of(mine);
+  const std::string text = joined_text(mine);
   const std::vector<uint64_t> hashes = all_of_ranks(ranks, hash_of_text(text));
   if (std::ranges::count(hashes, hashes[0]) == std::ssize(hashes)) return;
   std::vector<RankDescription> all;

@@ -15,6 +15,7 @@
 #include "scheduler/run/run_buffers.h"
 #include "scheduler/run/runner.h"
 #include "scheduler/run/state.h"
+#include "scheduler/run/step_agreement.h"
 #include "scheduler/search/memory_sizes.h"
 #include "system/thread_team.h"
 
@@ -92,9 +93,10 @@ class Trainer::Impl {
   ExecutorStats run_step(double learning_rate, float loss_gradient_scale);
   /// The mean over all targets of all micro-batches, of which this rank computed some.
   double mean_loss(IndexRange mine, uint32_t num_micro_batches, uint64_t num_targets);
-  uint64_t of_all_ranks(uint64_t num_targets);
+  uint64_t of_all_ranks(const StepAnnouncement& mine);
   ExecutorStats run_plan(const Plan& plan);
-  uint64_t check(std::span<const MicroBatch> micro_batches, IndexRange expected);
+  uint64_t check(std::span<const MicroBatch> micro_batches, IndexRange expected,
+                 StepAnnouncement announcement);
   void upload(std::span<const MicroBatch> micro_batches);
 
   const Model& model_;
@@ -116,8 +118,9 @@ class Trainer::Impl {
   Arena arena_;
   MicroBatches micro_batches_;
   std::vector<double> losses_, losses_of_ranks_;  // of the micro-batches of a step
-  std::vector<uint64_t> targets_of_ranks_;
-  bool is_flushed_ = true;  // no step since the last flush
+  uint64_t common_plan_ = 0;  // with several ranks: the hash of what they have in common
+  std::vector<StepAnnouncement> announcements_;  // of the ranks
+  bool is_flushed_ = true;                       // no step since the last flush
   enum class Condition : uint8_t {
     Good,
     Stopped,  // a plan threw: no other plan can run, but the state in host memory is complete
@@ -151,7 +154,8 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       micro_batches_(device, *compute_, runner_.hooks(), arena_,
                      micro_batches_together(prepared.schedule, num_losses(prepared))) {
   const RankPlace place = place_of(ranks);
-  targets_of_ranks_.resize(place.num_ranks);
+  if (ranks != nullptr) common_plan_ = hash_of_common_plan(prepared);
+  announcements_.resize(place.num_ranks);
   EBB_CHECK(place == prepared.division.place,
             "the plan is for another rank, or for more or fewer ranks");
   check_device(prepared.device, device.info().profile);
@@ -206,31 +210,40 @@ void Trainer::Impl::run_micro_batches(IndexRange micro_batches, bool training,
   runner_.download_losses();
 }
 
-/// Checks the numbers of micro-batches and of targets, and returns the number of targets.
-uint64_t Trainer::Impl::check(std::span<const MicroBatch> micro_batches, IndexRange expected) {
+/// Checks the numbers of micro-batches and of targets, and that all ranks do the same. Returns the
+/// number of targets of all ranks.
+uint64_t Trainer::Impl::check(std::span<const MicroBatch> micro_batches, IndexRange expected,
+                              StepAnnouncement announcement) {
   EBB_CHECK(
       micro_batches.size() == expected.count && (!micro_batches.empty() || ranks_ != nullptr),
       fmt::format(
           "{} micro-batches were given, but the plan is for {}: see gradient_accumulation and "
           "evaluation_batches",
           micro_batches.size(), expected.count));
-  const uint64_t num_targets = of_all_ranks(count_targets(micro_batches));
+  announcement.num_targets = count_targets(micro_batches);
+  announcement.step = optimizer_.step();
+  announcement.plan = common_plan_;
+  const uint64_t num_targets = of_all_ranks(announcement);
   if (num_targets == 0)
     throw NumericError("the micro-batches have no targets, so there is no mean loss");
   return num_targets;
 }
 
-uint64_t Trainer::Impl::of_all_ranks(uint64_t num_targets) {
-  if (ranks_ == nullptr) return num_targets;
-  exchange(*ranks_, std::span<const uint64_t>(&num_targets, 1), std::span(targets_of_ranks_));
-  return std::accumulate(targets_of_ranks_.begin(), targets_of_ranks_.end(), uint64_t{0});
+uint64_t Trainer::Impl::of_all_ranks(const StepAnnouncement& mine) {
+  if (ranks_ == nullptr) return mine.num_targets;
+  exchange(*ranks_, std::span<const StepAnnouncement>(&mine, 1), std::span(announcements_));
+  check_same_work(announcements_);
+  uint64_t num_targets = 0;
+  for (const StepAnnouncement& rank : announcements_) num_targets += rank.num_targets;
+  return num_targets;
 }
 
 StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double learning_rate) {
   EBB_CHECK(condition_ == Condition::Good,
             "an earlier step or evaluation threw: no step can follow");
   StepResult result;
-  result.num_targets = check(micro_batches, prepared_.share.micro_batches);
+  result.num_targets = check(micro_batches, prepared_.share.micro_batches,
+                             {.evaluates = 0, .learning_rate = learning_rate});
   const Plan& plan = prepared_.plan;
   is_flushed_ = false;
   if (runner_.num_chunks_on_device() < plan.count(&ChunkRecord::begins_on_device)) {
@@ -310,7 +323,7 @@ ExecutorStats Trainer::Impl::run_plan(const Plan& plan) {
 
 double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
   const IndexRange mine = prepared_.evaluation_batches;
-  const uint64_t num_targets = check(micro_batches, mine);
+  const uint64_t num_targets = check(micro_batches, mine, {.evaluates = 1});
   flush();
   upload(micro_batches);
   try {

@@ -189,6 +189,71 @@ TEST(Ranks, AFailureEndsAllRanks) {
   EXPECT_NE(error.find("the data ended"), std::string::npos) << error;
 }
 
+// ---- Planted: rank 1 does not do what rank 0 does
+
+/// Trains two ranks for two steps; `before_step` is called with the rank. Returns the error of rank
+/// 0.
+std::string error_of_rank_0(
+    const TrainingCase& first, const TrainingCase& second,
+    const std::function<void(uint32_t rank, Trainer&, uint32_t step)>& before_step = {}) {
+  ThreadRanks ranks(2, {.timeout_s = 30});
+  std::string errors[2];
+  const auto train_rank = [&](uint32_t rank) {
+    const TrainingCase& run = rank == 0 ? first : second;
+    const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
+    try {
+      train(
+          model, prepare_case(model, run, rank), run,
+          [&](Trainer& trainer, uint32_t step) {
+            if (before_step) before_step(rank, trainer, step);
+          },
+          &ranks.rank(rank));
+    } catch (const LogicError& error) {
+      errors[rank] = error.what();
+      ranks.rank(rank).fail(error.what());
+    }
+  };
+  std::jthread other([&] { train_rank(1); });
+  train_rank(0);
+  other.join();
+  EXPECT_EQ(errors[0], errors[1]) << "all ranks throw the same";
+  return errors[0];
+}
+
+const TrainingCase kTwoRanks{.accumulation = 2, .num_steps = 2, .num_ranks = 2};
+
+TEST(PlantedRanks, AnotherStepIsAnError) {
+  const auto lose_a_step = [](uint32_t rank, Trainer& trainer, uint32_t step) {
+    if (step == 1) trainer.restore({.num_updates = 5 - rank}, [](ParameterId, size_t, auto) {});
+  };
+  EXPECT_EQ(error_of_rank_0(kTwoRanks, kTwoRanks, lose_a_step),
+            "rank 1 begins step 4, rank 0 begins step 5");
+}
+
+TEST(PlantedRanks, AnEvaluationAndAStepAreAnError) {
+  TrainingCase run = kTwoRanks;
+  run.evaluation_batches = 2;
+  const Data data(run.model, run.length, 2, 7);
+  const auto evaluate_at_one = [&](uint32_t rank, Trainer& trainer, uint32_t step) {
+    if (rank == 1 && step == 1) trainer.evaluate(std::span(data.micro_batches()).first(1));
+  };
+  EXPECT_EQ(error_of_rank_0(run, run, evaluate_at_one),
+            "rank 1 begins an evaluation before step 1, rank 0 begins step 1");
+}
+
+TEST(PlantedRanks, AnotherPlanIsAnError) {
+  const std::function<void(TrainingCase&)> changes[] = {
+      [](TrainingCase& run) { run.update = UpdateOrder::Wait; },
+      [](TrainingCase& run) { run.order = MicroBatchOrder::Vertical; },
+      [](TrainingCase& run) { run.dropout = 0.1f; }};
+  for (const auto& change : changes) {
+    TrainingCase other = kTwoRanks;
+    change(other);
+    const std::string error = error_of_rank_0(kTwoRanks, other);
+    EXPECT_NE(error.find("rank 1 has another plan than rank 0"), std::string::npos) << error;
+  }
+}
+
 // ---- Planted: the plan of rank 1 is damaged
 
 /// Trains on two ranks. `damage` changes the preparation of rank 1; the model of rank 0 is late.
