@@ -193,7 +193,8 @@ void plan_run(const TrainOptions& options, TrainSetup& setup) {
   on_first_rank(setup.ranks,
                 [&] { setup.rates = measured_rates(options, whole_device_options(options)); });
   if (setup.ranks != nullptr) {
-    setup.rates.machine = all_of_ranks(*setup.ranks, setup.rates.machine)[0];
+    const Machine whole = whole_machine(options, setup.rates.machine);
+    setup.rates.machine = all_of_ranks(*setup.ranks, whole)[0];
   }
   if (const auto notice = busy_notice(setup.rates.other_load, options)) {
     setup.notices.push_back(*notice);
