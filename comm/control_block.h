@@ -40,6 +40,8 @@ struct alignas(64) RankSlot {
   std::atomic<uint32_t> announced;  // 1: a thread of the rank has announced a failure, or begins to
   char failure[kFailureBytes];      // written before ControlBlock::failed names this slot
 
+  std::atomic<uint32_t> progress;  // changes when the rank gets further
+
   // Only ranks that are processes use these (comm/rank_watch.h).
   FutexWord state;             // RankState
   std::atomic<int32_t> pid;    // 0: no process is this rank yet
@@ -60,7 +62,7 @@ struct alignas(64) ControlBlock {
 };
 
 /// Another number for each change of the structures above.
-inline constexpr uint32_t kControlBlockFormat = 0xebb00002;
+inline constexpr uint32_t kControlBlockFormat = 0xebb00003;
 
 /// Announces a failure, unless one was announced before. Any thread of the slot's rank.
 void announce_failure(ControlBlock& block, uint32_t slot, std::string_view text) noexcept;

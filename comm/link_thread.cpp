@@ -133,6 +133,7 @@ void MachineLink::handle(const LinkHeader& header, std::span<const std::byte> pa
       }
       slot.pid = static_cast<int32_t>(header.value);
       slot.beat.fetch_add(1, std::memory_order_relaxed);
+      slot.progress = static_cast<uint32_t>(header.bytes);
       if (slot.is(RankState::Absent)) slot.state.raise(static_cast<uint32_t>(RankState::Far));
       break;
     case LinkHeader::Kind::Entry: {
@@ -196,7 +197,8 @@ void MachineLink::beat(double now_s) {
   beaten_s_ = now_s;
   queue(kMpiAnyRank, {.kind = LinkHeader::Kind::Beat,
                       .number = kLinkFormat,
-                      .value = static_cast<uint32_t>(getpid())});
+                      .value = static_cast<uint32_t>(getpid()),
+                      .bytes = block().slot(place_.rank).progress.load()});
 }
 
 void MachineLink::forward_failure(double now_s) {

@@ -44,6 +44,7 @@ void LocalRanks::collect(Operation operation, std::span<const std::byte> mine,
     if (n > 0) std::memcpy(own.entries[parity].piece, mine.data() + done, n);
     publish(own.entries[parity], n);
     own.arrived.raise(++rounds_);
+    progress();
     for (uint32_t r = 0; r < size(); ++r) {
       wait_for(block_.slot(r).arrived, rounds_, r, [&] {
         return fmt::format("called {}() (collective call {})",
@@ -111,16 +112,35 @@ void LocalRanks::raise(uint32_t signal, uint32_t value) {
   EBB_CHECK(word.load() <= value,
             fmt::format("signal {} is lowered from {} to {}", signal, word.load(), value));
   word.raise(value);
+  progress();
 }
 
 void LocalRanks::wait(uint32_t of, uint32_t signal, uint32_t value) {
-  EBB_CHECK(of < size() && signal < num_signals_,
-            fmt::format("signal {} of {}, rank {} of {}", signal, num_signals_, of, size()));
+  const uint32_t before = this->value(of, signal);
   throw_if_failed(block_);
+  if (before >= value) return;
   const FutexWord& word = signals_[of][signal];
   wait_for(word, value, of, [&] {
     return fmt::format("raised signal {} to {} (its value is {})", signal, value, word.load());
   });
+}
+
+uint32_t LocalRanks::value(uint32_t of, uint32_t signal) const {
+  EBB_CHECK(of < size() && signal < num_signals_,
+            fmt::format("signal {} of {}, rank {} of {}", signal, num_signals_, of, size()));
+  return signals_[of][signal].load();
+}
+
+void LocalRanks::progress() noexcept {
+  block_.slot(rank_).progress.fetch_add(1, std::memory_order_relaxed);
+}
+
+uint64_t LocalRanks::progress_of_all() const {
+  uint64_t sum = 0;
+  for (uint32_t r = 0; r < size(); ++r) {
+    sum += block_.slot(r).progress.load(std::memory_order_relaxed);
+  }
+  return sum;
 }
 
 /// A failure that comes when the word has its value does not end the wait. So if all ranks have
@@ -129,7 +149,8 @@ void LocalRanks::wait(uint32_t of, uint32_t signal, uint32_t value) {
 template <class Awaited>
 void LocalRanks::wait_for(const FutexWord& word, uint32_t value, uint32_t of,
                           const Awaited& awaited, bool also_after_it_left) {
-  double waited_s = 0, last_s = 0;
+  double waited_s = 0, last_s = 0;  // since a rank got further
+  uint64_t progress = 0;
   for (uint32_t seen = 0;;) {
     if ((seen = word.load()) >= value) return;
     throw_if_failed(block_);
@@ -140,9 +161,16 @@ void LocalRanks::wait_for(const FutexWord& word, uint32_t value, uint32_t of,
       continue;
     }
     if (last_s == 0) last_s = steady_now_s();
+    if (const uint64_t now = progress_of_all(); now != progress) {
+      progress = now;
+      waited_s = 0;
+    }
     if (waited_s >= timeout_s_) {
-      announce(fmt::format("rank {} has waited {:.3g} s for rank {}, which has not {}", rank_,
-                           timeout_s_, of, awaited()));
+      const std::string missing = explain_ ? explain_() : "";
+      announce(missing.empty()
+                   ? fmt::format("rank {} has waited {:.3g} s for rank {}, which has not {}", rank_,
+                                 timeout_s_, of, awaited())
+                   : fmt::format("{} for {:.3g} s", missing, timeout_s_));
       continue;
     }
     word.sleep(seen, std::min(kLookEvery_s, timeout_s_ - waited_s));

@@ -10,15 +10,19 @@
 // entry again two rounds later. Then all ranks have arrived in the round between, so they have read
 // the entry.
 //
-// Failures: a thread that waits looks every 50 ms whether a failure was announced. The time limit
-// of a wait counts only time in which the process ran: a run that is stopped as a whole (Ctrl-Z)
-// and continued does not fail.
+// Failures: a thread that waits looks every 50 ms whether a failure was announced, and whether a
+// rank has got further; then its time limit begins again. So a rank may be as slow as it likes. The
+// limit counts only time in which the process ran: a run that is stopped as a whole (Ctrl-Z) and
+// continued does not fail.
 //
 // Thread-safety and errors: as Ranks.
 #pragma once
 
+#include <functional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/control_block.h"
@@ -41,6 +45,12 @@ class LocalRanks : public Ranks {
   void create_signals(uint32_t count) override;
   void raise(uint32_t signal, uint32_t value) override;
   void wait(uint32_t of, uint32_t signal, uint32_t value) override;
+  uint32_t value(uint32_t of, uint32_t signal) const override;
+  bool has_failed() const noexcept override { return block_.failed.load() != 0; }
+  void progress() noexcept override;
+  void explain_waits(std::function<std::string()> explain) override {
+    explain_ = std::move(explain);
+  }
   void fail(std::string_view message) noexcept override;
 
  protected:
@@ -74,6 +84,7 @@ class LocalRanks : public Ranks {
   /// Announces a failure, unless one was announced before.
   void announce(std::string_view text) noexcept;
   void check_entries(uint32_t parity) const;
+  uint64_t progress_of_all() const;
 
   ControlBlock& block_;
   const uint32_t rank_;
@@ -82,6 +93,7 @@ class LocalRanks : public Ranks {
   std::vector<std::byte*> last_shared_;  // of each rank
   std::vector<FutexWord*> signals_;      // of each rank
   uint32_t num_signals_ = 0;
+  std::function<std::string()> explain_;
 };
 
 }  // namespace ebb

@@ -56,7 +56,7 @@ struct LinkHeader {
   uint32_t number =
       0;               // Beat: kLinkFormat; Entry: the round; Signal: its number; Request: the slot
   uint32_t value = 0;  // Beat: the process; Entry: the operation; Signal: its value
-  uint64_t bytes = 0;  // Entry: of the whole call; Request: to copy
+  uint64_t bytes = 0;  // Beat: the progress; Entry: of the whole call; Request: to copy
   uint64_t offset = 0;  // Request: in the memory that the receiver shares
 };
 

@@ -18,14 +18,15 @@
 // share(), create_signals()). All ranks call them in the same order; otherwise they throw
 // LogicError. Any thread may call the others. One signal is raised by one thread at a time.
 //
-// Errors: after the first fail() of any rank, and when a rank is gone or a wait lasts longer than
-// the time limit, each call that waits throws RankLost on every rank, now and later, with one
-// message. So a rank that ends because of an error must call fail(): the others then do not wait
-// for it.
+// Errors: after the first fail() of any rank, and when a rank is gone, or when a rank waits and no
+// rank has got further (progress()) for the time limit, each call that waits throws RankLost on
+// every rank, now and later, with one message. So a rank that ends because of an error must call
+// fail(): the others then do not wait for it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,6 +84,18 @@ class Ranks {
   virtual void raise(uint32_t signal, uint32_t value) = 0;
   /// Blocks until the signal of the rank `of` is at least `value`.
   virtual void wait(uint32_t of, uint32_t signal, uint32_t value) = 0;
+  /// The present value of a signal.
+  virtual uint32_t value(uint32_t of, uint32_t signal) const = 0;
+
+  /// Has a rank failed, or is one lost? Does not wait.
+  virtual bool has_failed() const noexcept = 0;
+  /// Says that this rank gets further, so that no rank gives up waiting. Collective calls and
+  /// raise() say it, too. Any thread may call it, as often as it likes.
+  virtual void progress() noexcept = 0;
+  /// `explain` is called on a thread that gives up waiting. It returns what the run waits for, such
+  /// as "rank 2 has not finished the backward of h.17"; if it is empty, or returns an empty text,
+  /// the message names the call or the signal. To be set while no thread of this rank waits.
+  virtual void explain_waits(std::function<std::string()> explain) = 0;
 
   /// Ends the run of all ranks: waits of every rank throw RankLost with the number of this rank and
   /// this message (its first 900 bytes). Only the first failure of all ranks counts.

@@ -111,7 +111,18 @@ void RunProgress::step(const StepRecord& record) {
 
 void RunProgress::notice(std::string_view text) {
   const std::lock_guard lock(mutex_);
+  if (keeps_notices_) notices_.emplace_back(text);
   print(fmt::format("{}{}\n{}", live_ ? kClearLine : "", with_flags(printable(text)), live_line_));
+}
+
+void RunProgress::keep_notices() {
+  const std::lock_guard lock(mutex_);
+  keeps_notices_ = true;
+}
+
+std::vector<std::string> RunProgress::take_notices() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(notices_, {});
 }
 
 bool RunProgress::due(const StepRecord& record) {

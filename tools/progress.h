@@ -11,6 +11,8 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tools/run_log.h"
 
@@ -36,6 +38,9 @@ class RunProgress {
   void step(const StepRecord& record);
   /// Writes a line. The live line continues after it.
   void notice(std::string_view text);
+  /// From now on, take_notices() returns the notices since its last call.
+  void keep_notices();
+  std::vector<std::string> take_notices();
   /// Ends the live line. The next output begins a new line.
   void finish();
 
@@ -52,6 +57,8 @@ class RunProgress {
   std::chrono::steady_clock::time_point last_shown_{};
   double mean_step_s_ = 0;
   std::string live_line_;
+  bool keeps_notices_ = false;
+  std::vector<std::string> notices_;
 };
 
 }  // namespace ebb

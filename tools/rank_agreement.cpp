@@ -10,6 +10,7 @@
 
 #include "device/errors.h"
 #include "io/input_file.h"
+#include "tools/rank_processes.h"
 #include "tools/resume.h"
 #include "tools/training_run.h"
 
@@ -52,18 +53,6 @@ RankDescription description_of(std::string_view text) {
     description[std::move(name)] = take();
   }
   return description;
-}
-
-/// The texts of all ranks. Collective.
-std::vector<std::string> texts_of_ranks(Ranks& ranks, const std::string& mine) {
-  const std::vector<uint64_t> sizes = all_of_ranks(ranks, uint64_t{mine.size()});
-  const size_t longest = std::ranges::max(sizes);
-  std::string padded = mine, all(longest * ranks.size(), 0);
-  padded.resize(longest);
-  exchange(ranks, std::span<const char>(padded), std::span(all));
-  std::vector<std::string> texts;
-  for (uint32_t r = 0; r < ranks.size(); ++r) texts.push_back(all.substr(r * longest, sizes[r]));
-  return texts;
 }
 
 }  // namespace

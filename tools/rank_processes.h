@@ -48,6 +48,9 @@ class RankProcesses {
 /// Runs `work` on rank 0, or on the only rank, while the other ranks wait, however long it takes.
 void on_first_rank(Ranks* ranks, const std::function<void()>& work);
 
+/// The texts of all ranks. Collective.
+std::vector<std::string> texts_of_ranks(Ranks& ranks, const std::string& mine);
+
 /// The greatest number that a rank gives. Collective.
 uint8_t greatest_of_ranks(Ranks* ranks, uint8_t mine);
 

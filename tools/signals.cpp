@@ -40,8 +40,9 @@ void die_of(int signal, const sigset_t& watched) {
 
 }  // namespace
 
-Signals::Signals(std::function<void(const char* name)> on_first, std::chrono::milliseconds grace)
-    : on_first_(std::move(on_first)), grace_(grace) {
+Signals::Signals(std::function<void(const char* name)> on_first, std::chrono::milliseconds grace,
+                 std::function<bool()> ends_at_once)
+    : on_first_(std::move(on_first)), ends_at_once_(std::move(ends_at_once)), grace_(grace) {
   ::sigemptyset(&watched_);
   for (const Watched& w : kWatched) {
     if (w.signal != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&watched_, w.signal);
@@ -79,6 +80,7 @@ void Signals::take(int signal) {
     if (now - first_time_ >= grace_) die_of(signal, watched_);
     return;
   }
+  if (ends_at_once_ && ends_at_once_()) die_of(signal, watched_);
   first_time_ = now;
   pending_.store(signal, std::memory_order_relaxed);
   on_first_(std::ranges::find(kWatched, signal, &Watched::signal)->name);

@@ -1,7 +1,8 @@
 // Ctrl-C, SIGTERM, SIGHUP (a closed terminal), SIGUSR1 and SIGUSR2 (batch systems, before time is
 // up): the first asks the run to end after its step, a second one ends the process at once if it
 // comes at least `grace` after the first. Earlier ones are ignored, because some launchers send a
-// signal twice. A SIGHUP that was ignored before, as under nohup, stays ignored.
+// signal twice. A caller may let the first signal end the process, too. A SIGHUP that was ignored
+// before, as under nohup, stays ignored.
 //
 // Construct the object before any other thread starts: new threads inherit the blocked signals, and
 // a thread of this class waits for these signals. The destructor restores the previous state.
@@ -22,9 +23,11 @@ constexpr int exit_code_of(int signal) { return 128 + signal; }
 
 class Signals {
  public:
-  /// `on_first` runs on the thread of this class when the first signal arrives, with its name.
+  /// `on_first` runs on the thread of this class when the first signal arrives, with its name. If
+  /// `ends_at_once` then returns true, the signal ends the process, and `on_first` is not called.
   explicit Signals(std::function<void(const char* name)> on_first,
-                   std::chrono::milliseconds grace = std::chrono::seconds(1));
+                   std::chrono::milliseconds grace = std::chrono::seconds(1),
+                   std::function<bool()> ends_at_once = {});
   ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
@@ -40,6 +43,7 @@ class Signals {
   void take(int signal);
 
   std::function<void(const char* name)> on_first_;
+  const std::function<bool()> ends_at_once_;
   const std::chrono::milliseconds grace_;
   std::chrono::steady_clock::time_point first_time_{};
   sigset_t watched_;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 
 namespace ebb {
@@ -14,19 +13,6 @@ std::string first_to_last(const std::string& first, const std::string& last) {
 }
 
 }  // namespace
-
-std::string layer_of(std::string_view name) {
-  for (size_t begin = 0; begin < name.size();) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    const std::string_view part = name.substr(begin, end - begin);
-    const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
-    if (!part.empty() && std::ranges::all_of(part, is_digit))
-      return std::string(name.substr(0, end));
-    begin = end + 1;
-  }
-  const size_t last = name.rfind('.');
-  return std::string(last == std::string_view::npos || last == 0 ? name : name.substr(0, last));
-}
 
 StepNames::StepNames(const Plan& plan, const Trace& trace, const Layout& layout)
     : plan_(plan), trace_(trace), layout_(layout) {

@@ -1,8 +1,5 @@
 // Names of what a step does, as reports and traces show them: operations and chunks with their
-// layers and parameters. Pure.
-//
-// A layer is the part of a parameter's name up to its first number, "model.layers.3"; without a
-// number, the name without its last part, "wte" of "wte.weight"; a name without a dot is a layer.
+// layers (chunk/layer_name.h) and parameters. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "chunk/layer_name.h"
 #include "chunk/layout.h"
 #include "scheduler/plan/plan.h"
 #include "scheduler/plan/traffic.h"
 
 namespace ebb {
-
-std::string layer_of(std::string_view parameter_name);
 
 /// The bytes of a chunk that belong to one parameter, with the padding after it.
 struct ParameterPart {

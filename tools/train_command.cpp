@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -156,7 +157,8 @@ int train_as_rank(TrainRequest& request, RankProcesses& processes) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed reader of the progress must not end the run
   // Must come first: set-up starts threads, which must not receive the signals.
   SignalNotice notice;
-  const Signals signals([&notice](const char* name) { notice(name); });
+  const Signals signals([&notice](const char* name) { notice(name); }, std::chrono::seconds(1),
+                        [ranks] { return ranks != nullptr && ranks->has_failed(); });
   const auto tokenize = [&] {
     naming_origin(request.resumed, [&] {
       return tokenize_text(options, [&signals] { return signals.pending() != 0; });

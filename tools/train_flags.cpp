@@ -359,7 +359,7 @@ void add_rank_flags(FlagGroup group, TrainOptions& o) {
               o.devices = device_numbers(flag, text);
             });
   group.add("--rank-timeout", "SECONDS [60]",
-            "the run ends if a rank waits for another one for so long",
+            "the run ends if a rank waits and no rank gets further for so long",
             whole(o.rank_timeout_s, 3, 86400));
   group.add("--rank-transport", "HOW [auto]",
             "how ranks reach each other: auto = shared memory, and MPI between the machines of "

@@ -18,6 +18,7 @@
 #include "tools/outdated_rates.h"
 #include "tools/printable.h"
 #include "tools/rank_processes.h"
+#include "tools/rank_reports.h"
 #include "tools/run_saver.h"
 #include "tools/sampler.h"
 #include "tools/set_aside.h"
@@ -57,6 +58,7 @@ class TrainingRun {
         start_(start_of(request.resumed, setup)),
         logged_run_(logged_run(request.resumed)),
         progress_(progress),
+        reports_(setup.ranks, progress, setup.notices),
         signals_(signals),
         log_(std::move(files.log)),
         trace_(std::move(files.trace)),
@@ -87,7 +89,7 @@ class TrainingRun {
     Summary summary;
     summary.first_step = summary.end.steps = start_.step;
     try {
-      while (summary.end.steps < setup_.num_steps() && !is_stopped() && !is_enough()) {
+      while (goes_on(summary.end.steps)) {
         const StepRecord& record = run_step(summary.end.steps, summary.spent);
         summary.end.steps = record.step;
         summary.seconds += record.step_seconds;
@@ -102,10 +104,14 @@ class TrainingRun {
   }
 
  private:
-  /// A signal to any rank stops all of them after the same step.
-  bool is_stopped() {
-    signal_ = greatest_of_ranks(setup_.ranks, static_cast<uint8_t>(signals_.pending()));
-    return signal_ != 0;
+  /// A signal to any rank stops all of them after the same step. A signal during the last step
+  /// changes nothing.
+  bool goes_on(uint64_t step) {
+    const uint8_t signal =
+        reports_.exchange(static_cast<uint8_t>(signals_.pending()), micro_batch_s_);
+    if (step == setup_.num_steps() || is_enough()) return false;
+    signal_ = signal;
+    return signal_ == 0;
   }
 
   void report_staging() {
@@ -143,8 +149,11 @@ class TrainingRun {
     whole_step_ = step + 1;
     if (learns) {
       if (const auto notice = step_check_.add(result.step_s)) progress_.notice(*notice);
-      spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
-                          result.compute_s);
+      const SpentTime of_step = spent_time(setup_.prepared.plan, trainer_.last_step_times(),
+                                           result.step_s, result.compute_s);
+      spent += of_step;
+      micro_batch_s_ = (result.step_s - of_step.waited_s(WaitCause::Ranks)) /
+                       setup_.prepared.share.micro_batches.count;
     }
     StepRecord& record =
         last_record_.emplace(make_record(setup_,
@@ -301,6 +310,7 @@ class TrainingRun {
   const RunPosition start_;
   const LoggedRun logged_run_;
   RunProgress& progress_;
+  RankReports reports_;
   const Signals& signals_;
   const std::unique_ptr<RunLog> log_;
   const std::unique_ptr<ChromeTrace> trace_;
@@ -315,6 +325,7 @@ class TrainingRun {
   std::optional<Sampler> sampler_;
   std::optional<StepRecord> last_record_;
   uint8_t signal_ = 0;                  // that stopped the run; 0: none
+  double micro_batch_s_ = 0;            // of the last step, without waits for other ranks
   std::optional<uint64_t> whole_step_;  // the step of the trainer's state; none if a step threw
   std::optional<RunSaver> saver_;       // last, because it reads the trainer
 };

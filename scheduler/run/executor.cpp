@@ -56,12 +56,13 @@ DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_bl
 // ---- Set-up
 
 Executor::Executor(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
-                   const Home& home, ChunkWork& work, uint32_t max_ops, bool has_messages)
+                   const Home& home, ChunkWork& work, uint32_t max_ops, Ranks* ranks)
     : device_(device),
       layout_(layout),
       spaces_(spaces),
       home_(home),
       work_(work),
+      ranks_(ranks),
       table_(chunk_counts(layout, spaces.num_arena_chunks())) {
   const auto counts = chunk_counts(layout, spaces.num_arena_chunks());
   for (int s = 0; s < kNumSpaces; ++s) last_drop_[s].resize(counts[s], kNone);
@@ -76,7 +77,7 @@ Executor::Executor(Device& device, Stream& compute, const Layout& layout, Device
     const auto stream_kind = static_cast<StreamKind>(kind);
     const bool is_message = stream_kind == StreamKind::Send || stream_kind == StreamKind::Receive ||
                             stream_kind == StreamKind::Fetch;
-    if (is_message && !has_messages) continue;
+    if (is_message && ranks == nullptr) continue;
     if (stream_kind == StreamKind::Compute) {
       streams_[kind] = &compute;
     } else {
@@ -159,6 +160,7 @@ void Executor::end_call() {
   last_compute_op_ = cursor_;
   submitted_.set(++cursor_);
   ++call_;
+  if (ranks_ != nullptr) ranks_->progress();
   submit_until_call();
 }
 

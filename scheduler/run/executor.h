@@ -37,6 +37,7 @@
 #include "chunk/chunk_table.h"
 #include "chunk/home.h"
 #include "chunk/layout.h"
+#include "comm/ranks.h"
 #include "device/device.h"
 #include "scheduler/plan/plan.h"
 #include "scheduler/plan/timeline.h"
@@ -114,9 +115,10 @@ struct ExecutorStats {
 class Executor : public Hooks {
  public:
   /// The kernels of calls run on `compute`. The executor creates the other streams; those for
-  /// messages and fetches only if `has_messages`. `max_ops`: the most operations of a plan.
+  /// messages and fetches only with `ranks`, which may be null. `max_ops`: the most operations of a
+  /// plan.
   Executor(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
-           const Home& home, ChunkWork& work, uint32_t max_ops, bool has_messages = false);
+           const Home& home, ChunkWork& work, uint32_t max_ops, Ranks* ranks = nullptr);
   ~Executor() override;
 
   Stream& store() { return stream(StreamKind::Store); }
@@ -180,6 +182,7 @@ class Executor : public Hooks {
   DeviceSpaces& spaces_;
   const Home& home_;
   ChunkWork& work_;
+  Ranks* const ranks_;
   ChunkTable table_;
   std::vector<std::unique_ptr<Event>> events_;  // one for each operation
   std::vector<OpTime> times_;

@@ -51,7 +51,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       emulates_compute_(device.info().emulate_compute.has_value()),
       ranks_(ranks),
       speculation_(device, layout, plan.chunks, options.max_grad_norm) {
-  if (ranks_ != nullptr) messages_.emplace(*ranks_, layout_, home_);
+  if (ranks_ != nullptr) messages_.emplace(*ranks_, layout_, home_, plan);
   if (plan.division.adds_groups_on_host()) {
     adder_.emplace(layout_, home_, trained_, plan.division, ranks);
   }

@@ -47,7 +47,8 @@ class Optimizer : public ChunkWork {
  public:
   /// All arguments except `trained` and `options` must outlive the optimizer. `device_state` has
   /// the state of the chunks with device updates. trained[p] is true if a step computes a gradient
-  /// of parameter p. The other parameters are never changed. `ranks`: null if there is only one.
+  /// of parameter p. The other parameters are never changed. `ranks`: null if there is only one;
+  /// then `plan` must outlive the optimizer, too.
   Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
             const State& state, DeviceState& device_state, std::vector<bool> trained,
             const Plan& plan, const TrainerOptions& options, Ranks* ranks);

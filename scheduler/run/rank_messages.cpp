@@ -1,15 +1,42 @@
 #include "scheduler/run/rank_messages.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "chunk/layer_name.h"
 #include "device/kernel_arguments.h"
 
 namespace ebb {
+namespace {
 
-RankMessages::RankMessages(Ranks& ranks, const Layout& layout, const Home& home)
-    : ranks_(ranks), layout_(layout), home_(home) {
-  ranks_.create_signals(signal_of(Message::Norms, ChunkIndex(0)) + 1);
+/// What a rank does before it sends the message. A rank sends no message about its own sums of its
+/// own chunks.
+std::string text_of(Message message, bool is_backward, const std::string& layers) {
+  const char* const forward = is_backward ? "" : "the forward and ";
+  switch (message) {
+    case Message::Weights:
+      return "updated " + layers;
+    case Message::Sums:
+      return fmt::format("finished {}the backward of {}", forward, layers);
+    case Message::Added:
+      return fmt::format("finished {}the backward of {}, or the sum of its gradients", forward,
+                         layers);
+    case Message::Norms:
+      break;
+  }
+  return "finished the gradient norm";
 }
+
+}  // namespace
+
+RankMessages::RankMessages(Ranks& ranks, const Layout& layout, const Home& home, const Plan& plan)
+    : ranks_(ranks), layout_(layout), home_(home), plan_(plan) {
+  ranks_.create_signals(signal_of(Message::Norms, ChunkIndex(0)) + 1);
+  ranks_.explain_waits([this] { return first_missing(); });
+}
+
+RankMessages::~RankMessages() { ranks_.explain_waits({}); }
 
 uint32_t RankMessages::signal_of(Message message, ChunkIndex chunk) const {
   return static_cast<uint32_t>(message) * layout_.num_chunks() + chunk;
@@ -36,6 +63,28 @@ void RankMessages::receive(const Op& op) {
   }
 }
 
+bool RankMessages::sends(uint32_t rank, const Op& op) const {
+  const bool is_owner = rank == owner_of(ChunkIndex(op.chunk.index), ranks_.size());
+  return op.message == Message::Norms || is_owner == (op.message != Message::Sums);
+}
+
+std::string RankMessages::first_missing() const {
+  if (step_ == 0) return {};
+  bool is_backward = false;  // the gradients of a chunk are finished
+  for (const Op& op : plan_.ops) {
+    if (op.kind != OpKind::Send && op.kind != OpKind::Receive) continue;
+    const ChunkIndex chunk(op.chunk.index);
+    const uint32_t value = op.deferred && !flushes_ ? step_ - 1 : step_;
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (!sends(rank, op) || ranks_.value(rank, signal_of(op.message, chunk)) >= value) continue;
+      return fmt::format("rank {} has not {}", rank,
+                         text_of(op.message, is_backward, layers_of(layout_, chunk)));
+    }
+    is_backward |= op.message == Message::Added;
+  }
+  return {};
+}
+
 void RankMessages::wait_for_all(uint32_t signal) {
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (rank != ranks_.rank()) ranks_.wait(rank, signal, step_);
@@ -47,6 +96,7 @@ void RankMessages::fetch(const Op& op) {
   const RemotePart part{
       from.rank, from.offset, {home_.fetch_slot(op.slot), layout_.used_bytes(op.chunk)}};
   ranks_.read({&part, 1});
+  ranks_.progress();
 }
 
 /// Copies the partial norms that the other ranks made.

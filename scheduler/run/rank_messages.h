@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "chunk/home.h"
@@ -25,8 +26,11 @@ namespace ebb {
 class RankMessages {
  public:
   /// Creates the signals of the ranks. Collective; one object for each Ranks. The arguments must
-  /// outlive this object.
-  RankMessages(Ranks& ranks, const Layout& layout, const Home& home);
+  /// outlive this object. `plan`: of a step.
+  RankMessages(Ranks& ranks, const Layout& layout, const Home& home, const Plan& plan);
+  ~RankMessages();
+  RankMessages(const RankMessages&) = delete;
+  RankMessages& operator=(const RankMessages&) = delete;
 
   /// To be called before the plan of a step, and before the flush plan after that step.
   void begin_step() { ++step_, flushes_ = false; }
@@ -38,16 +42,23 @@ class RankMessages {
   /// Copies weights from the home of their owner to their fetch slot. Throws RankLost.
   void fetch(const Op& op);
 
+  /// "rank 2 has not finished the backward of h.17": the first message of the current step, in the
+  /// order of the plan, that a rank has not sent; empty if all are sent. All later messages may
+  /// wait for this one.
+  std::string first_missing() const;
+
  private:
   /// The number of a signal. There is one for each message about each parameter chunk, and one for
   /// the norms.
   uint32_t signal_of(Message message, ChunkIndex chunk) const;
   void wait_for_all(uint32_t signal);
   void receive_norms();
+  bool sends(uint32_t rank, const Op& op) const;
 
   Ranks& ranks_;
   const Layout& layout_;
   const Home& home_;
+  const Plan& plan_;
   uint32_t step_ = 0;  // the number of the current step
   bool flushes_ = false;
   std::vector<RemotePart> parts_;

@@ -6,11 +6,11 @@ namespace ebb {
 
 Runner::Runner(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
                const Home& home, RunBuffers& buffers, ChunkWork& work, uint32_t max_ops,
-               bool has_messages)
+               Ranks* ranks)
     : compute_(compute),
       buffers_(buffers),
       work_(work),
-      executor_(device, compute, layout, spaces, home, work, max_ops, has_messages) {}
+      executor_(device, compute, layout, spaces, home, work, max_ops, ranks) {}
 
 ExecutorStats Runner::run(const Trace& trace, const Plan& plan, Program program,
                           bool blocks_submitting_thread) {

@@ -21,10 +21,10 @@ namespace ebb {
 class Runner {
  public:
   /// All references must outlive the runner. `max_ops`: the most operations of a plan.
-  /// `has_messages`: plans have messages between ranks.
+  /// `ranks`: plans have messages between them; null: there is one rank.
   Runner(Device& device, Stream& compute, const Layout& layout, DeviceSpaces& spaces,
          const Home& home, RunBuffers& buffers, ChunkWork& work, uint32_t max_ops,
-         bool has_messages = false);
+         Ranks* ranks = nullptr);
 
   /// For the program, while a plan runs.
   Hooks& hooks() { return executor_; }

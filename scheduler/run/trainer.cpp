@@ -52,6 +52,7 @@ Home make_home(Device& device, const Preparation& prepared, Ranks* ranks,
     const size_t bytes =
         is_mine ? copied_bytes(*prepared.layout, planes, options) : parts[rank].loaded_bytes;
     if (bytes > 0) shared.push_back(device.share(memory[rank], bytes));
+    ranks->progress();  // pinning takes long
   }
   return home;
 }
@@ -148,7 +149,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       runner_(device, *compute_, layout_, spaces_, home_, buffers_, optimizer_,
               static_cast<uint32_t>(
                   std::max(prepared.plan.ops.size(), prepared.evaluation_plan.ops.size())),
-              ranks != nullptr),
+              ranks),
       arena_(spaces_.base(Space::Activations),
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       micro_batches_(device, *compute_, runner_.hooks(), arena_,
@@ -376,8 +377,10 @@ void Trainer::Impl::restore(const OptimizerCounters& counters, const ReadPlane& 
   wait_for_readers();
   for (const ParameterId id : layout_.call_order()) {
     for (size_t plane = 0; plane < state_planes(layout_.weight_type()).size(); ++plane) {
-      state_.visit_plane(id, plane, true,
-                         [&](std::span<std::byte> into) { read(id, plane, into); });
+      state_.visit_plane(id, plane, true, [&](std::span<std::byte> into) {
+        read(id, plane, into);
+        if (ranks_ != nullptr) ranks_->progress();
+      });
     }
   }
   optimizer_.restore(counters);

@@ -158,6 +158,31 @@ TEST(ThreadRanks, ATimeoutNamesTheRank) {
   EXPECT_STREQ(error_of<RankLost>([&] { ranks.rank(1).wait(0, 0, 1); }).what(), error.what());
 }
 
+TEST(ThreadRanks, ARankThatGetsFurtherIsWaitedFor) {
+  ThreadRanks ranks(3, {.timeout_s = 0.5});
+  const std::vector<std::string> errors = run_threads(ranks, [](Ranks& rank) {
+    rank.create_signals(1);
+    if (rank.rank() == 0) return rank.wait(1, 0, 1);
+    if (rank.rank() == 1) rank.wait(2, 0, 1);  // gets no further itself
+    for (int i = 0; rank.rank() == 2 && i < 15; ++i) {
+      sleep_until(steady_now_s() + 0.1);
+      rank.progress();
+    }
+    rank.raise(0, 1);
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3, ""));
+}
+
+TEST(ThreadRanks, ATimeoutSaysWhatTheRunWaitsFor) {
+  ThreadRanks ranks(2, {.timeout_s = 0.2});
+  run_threads(ranks, [](Ranks& rank) { rank.create_signals(1); });
+  ranks.rank(0).explain_waits([] { return "rank 1 has not finished the backward of h.17"; });
+  EXPECT_FALSE(ranks.rank(1).has_failed());
+  EXPECT_STREQ(error_of<RankLost>([&] { ranks.rank(0).wait(1, 0, 1); }).what(),
+               "rank 1 has not finished the backward of h.17 for 0.2 s");
+  EXPECT_TRUE(ranks.rank(1).has_failed());
+}
+
 TEST(ThreadRanks, ATimeoutOfAnExchangeNamesTheRank) {
   ThreadRanks ranks(3, {.timeout_s = 0.2});
   const std::vector<std::string> errors = run_threads(ranks, [](Ranks& rank) {

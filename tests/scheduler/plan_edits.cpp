@@ -66,6 +66,12 @@ Plan without_wait(const Plan& plan, OpIndex op, OpIndex wait) {
   return plan_of(plan, entries);
 }
 
+Plan with_wait(const Plan& plan, OpIndex op, OpIndex wait) {
+  std::vector<Entry> entries = entries_of(plan);
+  entries[op].waits.push_back(wait);
+  return plan_of(plan, entries);
+}
+
 Plan with_op_before(const Plan& plan, OpIndex op, OpIndex before) {
   std::vector<Entry> entries = entries_of(plan);
   const Entry moved = entries[op];

@@ -20,6 +20,8 @@ std::optional<OpIndex> find_op(const Plan& plan, const OpTest& test, uint32_t fr
 Plan without_op(const Plan& plan, OpIndex op);
 /// Removes one wait of an operation.
 Plan without_wait(const Plan& plan, OpIndex op, OpIndex wait);
+/// Adds a wait. REQUIRES: `wait` < `op`.
+Plan with_wait(const Plan& plan, OpIndex op, OpIndex wait);
 /// Moves an operation before another one. Waits for operations that are not before it any more are
 /// removed.
 Plan with_op_before(const Plan& plan, OpIndex op, OpIndex before);

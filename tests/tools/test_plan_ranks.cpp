@@ -125,8 +125,9 @@ TEST_F(PlanRanks, AreSweptWithTheSameTokensOfEach) {
     EXPECT_EQ(rows[i]["groups"], 1 << i);
     EXPECT_GT(rows[i]["tokens_per_second"], rows[i - 1]["tokens_per_second"]);
   }
-  const Json four = plan_json(kShape + Arguments{"--machine", "rtx4090-x4", "--ranks", "4",
-                                                 "--groups", "4", "--gradient-accumulation", "16"});
+  Arguments shape = kGpt;
+  *std::ranges::find(shape, "4") = "16";  // micro-batches
+  const Json four = plan_json(shape + Arguments{"--ranks", "4", "--groups", "4"});
   EXPECT_EQ(rows[2]["predicted_seconds"], four["predicted_seconds"]);
   EXPECT_EQ(rows[2]["host_bytes"], four["ranks"]["host_bytes"]);
   EXPECT_FAILS(plan(kGpt + Arguments{"--sweep", "ranks", "--ranks", "2"}), 2,

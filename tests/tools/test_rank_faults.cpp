@@ -46,13 +46,17 @@ TEST_F(RankFaults, AKilledRankLosesNoCheckpoint) {
   const std::string whole = whole_hash();
   const Arguments more = {"--steps", "12",          "--save", save(),    "--save-steps",
                           "1",       "--save-keep", "2",      "--resume"};
+  const auto first = std::chrono::steady_clock::now();
+  EXPECT_EQ(hash_of(train_on(3, more)), whole);
+  const std::chrono::duration<double> longest = std::chrono::steady_clock::now() - first;
+  fs::remove_all(save());
   std::mt19937 random(20261128);
   const int numbers[] = {4, 2, 3};
   int num_killed = 0, num_resumed = 0;
   std::set<size_t> victims;
   for (int run = 0; num_killed < kNumKills && run < 10 * kNumKills; ++run) {
     EbbProcess process(train_on(numbers[run % 3], more), folder_.path());
-    std::this_thread::sleep_for(std::chrono::milliseconds(200 + random() % 800));
+    std::this_thread::sleep_for(longest * (0.2 + 0.8 * static_cast<double>(random() % 100) / 100));
     const std::vector<pid_t> children = children_of(process.id());
     const size_t victim = random() % (children.size() + 1);
     const auto begin = std::chrono::steady_clock::now();
@@ -79,7 +83,7 @@ TEST_F(RankFaults, AKilledRankLosesNoCheckpoint) {
   }
   EXPECT_EQ(num_killed, kNumKills);
   EXPECT_GT(victims.size(), 1u);
-  EXPECT_GT(num_resumed, kNumKills / 2);
+  EXPECT_GT(num_resumed, kNumKills / 4);
   EXPECT_EQ(hash_of(train_on(2, more)), whole);
 }
 
@@ -139,6 +143,40 @@ TEST_F(RankFaults, AFullDiskEndsAllRanksAndKeepsTheCheckpoints) {
   const Arguments end = constant + Arguments{"--steps", std::to_string(steps_saved().back() + 2)};
   const std::string resumed = hash_of(train_on(2, end + Arguments{"--save", save(), "--resume"}));
   EXPECT_EQ(resumed, hash_of(train_on(1, end + Arguments{"--log", path("whole.jsonl")})));
+}
+
+/// Rank 1 waits for a kernel, so its process cannot end by itself soon after its peer is lost.
+TEST_F(RankFaults, ASignalEndsARankWhosePeerIsLost) {
+  EbbProcess process(train_on(2, {"--emulate-compute", "1MFLOP/s", "--save", save()}),
+                     folder_.path());
+  std::this_thread::sleep_for(std::chrono::seconds(5));  // the first step has begun
+  const std::vector<pid_t> children = children_of(process.id());
+  ASSERT_EQ(children.size(), 1u);
+  ASSERT_EQ(::kill(children[0], SIGKILL), 0);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto begin = std::chrono::steady_clock::now();
+  process.signal(SIGTERM);
+  const Outcome outcome = process.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+  EXPECT_EQ(outcome.exit_code, -SIGTERM) << outcome.err;
+  EXPECT_EQ(names_saved().size(), 0u);
+}
+
+int count_in(const std::string& text, std::string_view part) {
+  int count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+/// Rank 1 has a slow link and more threads than cores.
+TEST_F(RankFaults, RankZeroSaysWhatOtherRanksNotice) {
+  const Arguments all = {"--gradient-accumulation", "4", "--micro-batch-size", "1", "--steps", "4"};
+  const std::string threads = std::to_string(2 * std::thread::hardware_concurrency());
+  const Outcome outcome =
+      outcome_of_two(train(all), train(all + Arguments{"--link", "4MB/s", "--threads", threads}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(count_in(outcome.err, "rank 1: --threads " + threads), 1) << outcome.err;
+  EXPECT_EQ(count_in(outcome.err, "rank 1 is slow: a micro-batch takes"), 1) << outcome.err;
 }
 
 }  // namespace

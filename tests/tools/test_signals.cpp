@@ -85,5 +85,15 @@ TEST(SignalsDeathTest, ALaterOneEndsTheProcess) {
       testing::KilledBySignal(SIGTERM), "");
 }
 
+TEST(SignalsDeathTest, TheFirstMayEndTheProcess) {
+  EXPECT_EXIT(
+      {
+        const Signals signals([](const char*) {}, std::chrono::seconds(1), [] { return true; });
+        ::kill(::getpid(), SIGTERM);
+        std::this_thread::sleep_for(std::chrono::seconds(10));
+      },
+      testing::KilledBySignal(SIGTERM), "");
+}
+
 }  // namespace
 }  // namespace ebb

@@ -35,7 +35,7 @@ endif()
 # Under ThreadSanitizer test_checkpoint and test_program_races run the same threads.
 ebb_test(test_checkpoints SOURCES tools/test_checkpoints.cpp tools/test_full_disk.cpp
   tools/test_committed_checkpoint.cpp tools/test_killed.cpp tools/test_old_checkpoints.cpp LIBS test_support ebb_tools NOT_TSAN)
-ebb_test(test_rank_runs SOURCES tools/test_rank_agreement.cpp tools/test_rank_runs.cpp LIBS test_support ebb_tools NOT_TSAN)
+ebb_test(test_rank_runs SOURCES tools/test_rank_agreement.cpp tools/test_rank_reports.cpp tools/test_rank_runs.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_rank_faults SOURCES tools/test_rank_faults.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_user_files SOURCES tools/test_user_files.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_labels SOURCES tools/test_labels.cpp LIBS test_support ebb_tools NOT_TSAN)

@@ -189,6 +189,53 @@ TEST(Ranks, AFailureEndsAllRanks) {
   EXPECT_NE(error.find("the data ended"), std::string::npos) << error;
 }
 
+/// Stays for some seconds in one of the calls of the first layer.
+class StoppingModel : public ForwardingModel {
+ public:
+  StoppingModel(const Model& model, uint32_t stop_at) : ForwardingModel(model), left_(stop_at) {}
+  Variable layer(Tape& tape, std::span<const Tensor> inputs, uint32_t i,
+                 Variable x) const override {
+    if (i == 0 && left_-- == 0) std::this_thread::sleep_for(std::chrono::seconds(5));
+    return model_.layer(tape, inputs, i, x);
+  }
+
+ private:
+  mutable uint32_t left_;
+};
+
+/// The error of rank 0 if rank 1 stays in the call `stop_at` of the first layer. With recomputation
+/// of two layers together, the first layer is called again before the backward of the second.
+std::string error_if_stopped(uint32_t stop_at) {
+  const TrainingCase run{
+      .accumulation = 2, .recompute = recompute_together(2), .num_steps = 1, .num_ranks = 2};
+  ThreadRanks ranks(2, {.timeout_s = 2});
+  std::string errors[2];
+  const auto train_rank = [&](uint32_t rank) {
+    const Gpt2 gpt(run.model, kMicroBatchSize, run.length, run.dtype);
+    const StoppingModel model(gpt, rank == 1 ? stop_at : UINT32_MAX);
+    try {
+      train(model, prepare_case(gpt, run, rank), run, {}, &ranks.rank(rank));
+    } catch (const RankLost& error) {
+      errors[rank] = error.what();
+    }
+  };
+  std::jthread other([&] { train_rank(1); });
+  train_rank(0);
+  other.join();
+  EXPECT_EQ(errors[0], errors[1]);
+  return errors[0];
+}
+
+TEST(Ranks, ATimeLimitNamesTheLayer) {
+  const std::string in_forward = error_if_stopped(0);
+  EXPECT_TRUE(in_forward.starts_with("rank 1 has not finished the forward and the backward of "))
+      << in_forward;
+  const std::string in_backward = error_if_stopped(1);
+  EXPECT_TRUE(in_backward.starts_with("rank 1 has not finished the backward of h.1"))
+      << in_backward;
+  EXPECT_TRUE(in_backward.ends_with(" for 2 s")) << in_backward;
+}
+
 // ---- Planted: rank 1 does not do what rank 0 does
 
 /// Trains two ranks for two steps; `before_step` is called with the rank. Returns the error of rank

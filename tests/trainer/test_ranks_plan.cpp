@@ -104,16 +104,19 @@ TEST_P(RankPlans, AMessageThatIsNotSentIsFound) {
   EXPECT_GT(num_awaited, 3);
 }
 
-/// A rank that adds the sums of its chunks in another order waits for ever, and others with it.
+/// A rank that sends its sums after it has got the norms waits for ever: the others make norms of
+/// these sums.
 TEST_P(RankPlans, OrdersThatWaitForEachOtherAreFound) {
   const Plan& plan = prepared_[1].plan;
   const auto is = [](OpKind kind, Message message) {
     return [=](const Op& op) { return op.kind == kind && op.message == message; };
   };
   const auto norms = find_op(plan, is(OpKind::Receive, Message::Norms));
-  const auto sums = find_op(plan, is(OpKind::Receive, Message::Sums));
+  const auto sums = find_op(plan, is(OpKind::Send, Message::Sums));
   ASSERT_TRUE(norms && sums && *sums < *norms);
-  const auto problems = find_problems_of_all(with_op_before(plan, *norms, *sums));
+  const Plan moved = with_op_before(plan, *norms, *sums);
+  const OpIndex receives = *sums, sends = OpIndex(*sums + 1);
+  const auto problems = find_problems_of_all(with_wait(moved, sends, receives));
   ASSERT_FALSE(problems.empty());
   EXPECT_NE(problems[0].find("waits for ever for "), std::string::npos) << problems[0];
 }
