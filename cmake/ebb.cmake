@@ -1,7 +1,7 @@
 # One static library for each module, so that each builds and is tested alone. The shared library contains all of them.
 #   ebb_module(NAME SOURCES ... VECTOR_SOURCES ... LIBS ... [COMPUTES])    the library of a module, target ebb_NAME
 #   ebb_test_objects(NAME SOURCES ... LIBS ... [COMPUTES])    what several tests are made of, compiled once: $<TARGET_OBJECTS:NAME>
-#   ebb_test(NAME SOURCES ... LIBS ... [SLOW] [NOT_TSAN] [COMPUTES])    a GoogleTest executable registered with CTest
+#   ebb_test(NAME SOURCES ... LIBS ... [SLOW] [NOT_TSAN] [NOT_SANITIZED] [COMPUTES])    a GoogleTest executable registered with CTest
 #   ebb_bench(NAME SOURCES ... LIBS ...)   a benchmark executable
 
 add_library(ebb_options INTERFACE)
@@ -114,15 +114,15 @@ function(ebb_test_objects name)
   ebb_compile_test_quickly(${name} "${ARG_COMPUTES}")
 endfunction()
 
-# SLOW: not in the fast set. NOT_TSAN: not under ThreadSanitizer, because another test runs the same threads. Sanitizers run only
-# the fast set; slow tests are built there only by name.
+# SLOW: not in the fast set. NOT_TSAN: not under ThreadSanitizer, because another test runs the same threads. NOT_SANITIZED: under no
+# sanitizer, because other tests run the same code there. Sanitizers run only the fast set; slow tests are built there only by name.
 function(ebb_test name)
-  cmake_parse_arguments(ARG "SLOW;NOT_TSAN;COMPUTES" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "SLOW;NOT_TSAN;NOT_SANITIZED;COMPUTES" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ebb_options ${ARG_LIBS} GTest::gtest GTest::gtest_main)
   ebb_compile_test_quickly(${name} "${ARG_COMPUTES}")
   add_test(NAME ${name} COMMAND ${name})
-  if(ARG_SLOW OR (ARG_NOT_TSAN AND EBB_SANITIZE MATCHES thread))
+  if(ARG_SLOW OR (ARG_NOT_TSAN AND EBB_SANITIZE MATCHES thread) OR (ARG_NOT_SANITIZED AND EBB_SANITIZE))
     ebb_test_properties(${name} slow)
     if(EBB_SANITIZE)
       set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)

@@ -6,18 +6,11 @@ ebb_test(test_tools
     tools/test_printable.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_rank_cores.cpp tools/test_run_data.cpp tools/test_run_log.cpp tools/test_sizes.cpp
     tools/test_train_options.cpp
   LIBS test_support ebb_tools NOT_TSAN)
-# Measuring and planning take minutes under ThreadSanitizer, and other tests cover the same threads.
+# They plan many times, which takes minutes under a sanitizer. test_trainer and test_views plan there, too.
 ebb_test(test_planning
   SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_outdated_rates.cpp
     tools/test_plan.cpp tools/test_plan_ranks.cpp tools/test_plan_sweep.cpp
-  LIBS test_support ebb_tools NOT_TSAN)
-if(EBB_SANITIZE MATCHES address)
-  # These plan many times, with the code that the other tests of planning run too: five minutes under AddressSanitizer.
-  string(JOIN ":" slow PlanCommand.AddsUp* PlanCommand.MoreMemory* PlanCommand.SaysWhichUsual* PlanCommand.SaysThatTheHostMemory*
-    PlanCommand.Sweeps* PlanCommand.TheSuggestedHostMemory* PlanCommand.AdvisesChangesThatFit PlanCommand.SaysHowManyLayers*
-    PlanCommand.SaysWhatWould* InferenceLimits.EachSuggestedChange*)
-  set_property(TEST test_planning APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-${slow}")
-endif()
+  LIBS test_support ebb_tools NOT_SANITIZED)
 # The output of a run, and its warnings and advice.
 ebb_test(test_views
   SOURCES device/counting_new.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_advice.cpp
@@ -36,7 +29,8 @@ endif()
 ebb_test(test_checkpoints SOURCES tools/test_checkpoints.cpp tools/test_full_disk.cpp
   tools/test_committed_checkpoint.cpp tools/test_killed.cpp tools/test_old_checkpoints.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_rank_runs SOURCES tools/test_rank_agreement.cpp tools/test_rank_reports.cpp tools/test_rank_runs.cpp LIBS test_support ebb_tools NOT_TSAN)
-ebb_test(test_rank_faults SOURCES tools/test_rank_faults.cpp LIBS test_support ebb_tools NOT_TSAN)
+# Killed programs report nothing to a sanitizer; test_rank_runs runs the same code there.
+ebb_test(test_rank_faults SOURCES tools/test_rank_faults.cpp LIBS test_support ebb_tools NOT_SANITIZED)
 ebb_test(test_user_files SOURCES tools/test_user_files.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_labels SOURCES tools/test_labels.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_killed_slow SOURCES tools/test_killed_slow.cpp LIBS test_support ebb_tools SLOW)

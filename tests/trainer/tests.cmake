@@ -10,7 +10,7 @@ if(EBB_SANITIZE MATCHES thread)
 elseif(EBB_SANITIZE)
   # These plan a thousand times, or repeat what others do with other types and groups.
   set_property(TEST test_ranks APPEND PROPERTY ENVIRONMENT
-    "GTEST_FILTER=-*.AMissingWaitIsFound*:Ranks.OtherTypes:Ranks.GroupsGive*")
+    "GTEST_FILTER=-*.AMissingWaitIsFound*:Ranks.OtherTypes:Ranks.GroupsGive*:Ranks.SeveralMachines*")
 endif()
 ebb_test(test_identity_races SOURCES ${dir}/test_identity_races.cpp LIBS test_support)
 ebb_test(test_identity_slow SOURCES ${dir}/test_identity_slow.cpp LIBS test_support SLOW)
@@ -19,7 +19,7 @@ ebb_test(test_trainer
     ${dir}/test_faults.cpp ${dir}/test_numeric.cpp ${dir}/test_fp16.cpp ${dir}/test_refusals.cpp ${dir}/test_micro_batches.cpp ${dir}/test_planted.cpp
     ${dir}/test_emulated_step.cpp ${dir}/test_choose.cpp ${dir}/test_chosen_settings.cpp
   LIBS test_support)
-if(EBB_SANITIZE MATCHES thread)
+if(EBB_SANITIZE)
   # These plan many times, with the threads of ChooseTest.
   set_property(TEST test_trainer APPEND PROPERTY ENVIRONMENT
     "GTEST_FILTER=-Choose.*:ChooseRecomputed.*:Situations/Choosing.*")
