@@ -44,6 +44,7 @@ struct Thread {
   State state = State::New;
   Place place;
   Fiber* fiber = nullptr;
+  uint3 index{};
   uint64_t num_block_waits = 0, num_warp_waits = 0, num_meetings = 0;
 };
 
@@ -115,19 +116,13 @@ class BlockRunner {
   unsigned number(unsigned i) const { return backwards_ ? num_threads_ - 1 - i : i; }
   void prepare(unsigned thread) {
     current_ = thread;
-    const dim3& b = shape_->block;
-    blockIdx = block_;
-    gridDim = shape_->grid;
-    blockDim = b;
-    threadIdx = {thread % b.x, thread / b.x % b.y, thread / b.x / b.y};
+    threadIdx = threads_[thread].index;
   }
 
   std::vector<std::unique_ptr<Slot>> slots_;  // the first num_busy_ have waiting threads
   size_t num_busy_ = 0;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
-  const GridShape* shape_ = nullptr;
-  uint3 block_{};
   const std::function<void()>* run_ = nullptr;
   std::exception_ptr error_;
   unsigned num_threads_ = 0, num_started_ = 0, current_ = 0;
@@ -152,6 +147,8 @@ void BlockRunner::run_threads(Slot& slot) {
   do {
     const unsigned me = number(num_started_++);
     threads_[me].fiber = slot.fiber.get();
+    const dim3& b = blockDim;
+    threads_[me].index = {me % b.x, me / b.x % b.y, me / b.x / b.y};
     prepare(me);
     __tsan_acquire(&begin_);
     try {
@@ -188,7 +185,7 @@ void BlockRunner::resume(unsigned first, unsigned count) {
 }
 
 void BlockRunner::fail(const char* what, unsigned one, unsigned other) {
-  const std::string message = std::string(what) + " in block " + std::to_string(block_.x) + ": " +
+  const std::string message = std::string(what) + " in block " + std::to_string(blockIdx.x) + ": " +
                               text(threads_[one], one) + ", " + text(threads_[other], other);
   slots_.clear();  // frees the stacks of waiting threads
   // A thread that ended with an error is the reason why the others do not meet it.
@@ -233,8 +230,9 @@ void BlockRunner::run_block(const GridShape& shape, const uint3& block,
                             const std::function<void()>& run) {
   SharedMemory memory(shape.shared_bytes);
   shared = &memory;
-  shape_ = &shape;
-  block_ = block;
+  blockIdx = block;
+  gridDim = shape.grid;
+  blockDim = shape.block;
   run_ = &run;
   num_threads_ = shape.block.x * shape.block.y * shape.block.z;
   num_started_ = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 #include <tuple>
+#include <vector>
 
 #include "cuda/linear.h"
 #include "device/errors.h"
@@ -11,6 +12,7 @@
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/os_threads.h"
 #include "tests/cuda_emulation/stream_queue.h"
+#include "tests/cuda_emulation/sums_of_products.h"
 
 namespace ebb {
 namespace {
@@ -45,26 +47,41 @@ double finished(const MatrixProduct& p, double sum, int64_t i) {
   return sum;
 }
 
-/// Computes columns [first, last) of d. T: the type of the factors.
+constexpr int64_t kColumns = std::tuple_size_v<emulation::Columns>;
+
+/// Computes columns [first, last) of d, which are at most kColumns. T: the type of the factors.
 template <class T>
 void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
   const auto at = [](const ColumnMajor& x, int64_t row, int64_t column) -> double {
     const int64_t i = x.transposed ? row * x.stride + column : column * x.stride + row;
     return float{static_cast<const T*>(x.data)[i]};
   };
-  for (int64_t column = first; column < last; ++column) {
-    for (int64_t row = 0; row < p.m; ++row) {
-      double sum = p.bias == nullptr ? 0.0 : read(p.bias, p.dtype, row);
-      for (int64_t k = 0; k < p.k; ++k) sum += at(p.b, k, column) * at(p.a, row, k);
+  const auto depth = static_cast<size_t>(p.k);
+  std::vector<emulation::Columns> columns(depth);
+  for (int64_t k = 0; k < p.k; ++k) {
+    double* values = columns[static_cast<size_t>(k)].data();
+    for (int64_t column = first; column < last; ++column) *values++ = at(p.b, k, column);
+  }
+  std::vector<double> factors(depth);
+  for (int64_t row = 0; row < p.m; ++row) {
+    for (int64_t k = 0; k < p.k; ++k) factors[static_cast<size_t>(k)] = at(p.a, row, k);
+    emulation::Columns sums;
+    sums.fill(p.bias == nullptr ? 0.0 : read(p.bias, p.dtype, row));
+    emulation::add_products(sums, factors, columns);
+    for (int64_t column = first; column < last; ++column) {
+      const double sum = sums[static_cast<size_t>(column - first)];
       const int64_t i = column * p.d_stride + row;
       auto value = static_cast<float>(finished(p, sum, column * p.m + row));
       if (p.write == Write::Add) value += static_cast<float>(read(p.d, p.d_dtype, i));
       write(p.d, p.d_dtype, i, value);
     }
-    if (p.b_sums == nullptr) continue;
-    double sum = 0;
-    for (int64_t k = 0; k < p.k; ++k) sum += at(p.b, k, column);
-    p.b_sums[column] = static_cast<float>(sum);
+  }
+  if (p.b_sums == nullptr) return;
+  std::ranges::fill(factors, 1.0);
+  emulation::Columns sums = {};
+  emulation::add_products(sums, factors, columns);
+  for (int64_t column = first; column < last; ++column) {
+    p.b_sums[column] = static_cast<float>(sums[static_cast<size_t>(column - first)]);
   }
 }
 
@@ -102,7 +119,6 @@ class PlainProducts final : public MatrixProducts {
     EBB_CHECK(is_sound(product), "cuBLASLt would refuse this product");
     if (shapes_.insert(shape_of(product)).second) emulation::load_code();
     emulation::enqueue(stream, [product] {
-      constexpr int64_t kColumns = 16;
       emulation::deal((product.n + kColumns - 1) / kColumns, [&](int64_t i) {
         with_float_type(product.dtype, [&](auto zero) {
           multiply_columns<decltype(zero)>(product, i * kColumns,

@@ -8,6 +8,7 @@
 
 #include "device/dtype.h"
 #include "tests/cuda_emulation/grid.h"
+#include "tests/cuda_emulation/sums_of_products.h"
 
 namespace ebb {
 
@@ -54,31 +55,10 @@ void load_matrices(uint32_t (&to)[4], const void* row) {
   }
 }
 
-/// Products of two bf16 are exact in fp32; they are added in the order of k, rounded each time.
 inline void multiply_add_tile(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  struct Factors {
-    uint32_t a[4], b[2];
-  };
-  const auto* of = emulation::gather(
-      EBB_HERE, emulation::Brought::of(Factors{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}}));
-  float left[2][16], right[2][16];
-  const auto put = [](float* to, uint32_t pair) {
-    to[0] = std::bit_cast<float>(pair << 16);
-    to[1] = std::bit_cast<float>(pair & 0xffff0000u);
-  };
-  const int g = emulation::lane() / 4, i = emulation::lane() % 4 * 2;
-  for (int q = 0; q < 4; ++q) {
-    const Factors row = of[g * 4 + q].as<Factors>();
-    put(left[0] + 2 * q, row.a[0]), put(left[0] + 2 * q + 8, row.a[2]);
-    put(left[1] + 2 * q, row.a[1]), put(left[1] + 2 * q + 8, row.a[3]);
-    for (int column = 0; column < 2; ++column) {
-      const Factors factors = of[(i + column) * 4 + q].as<Factors>();
-      put(right[column] + 2 * q, factors.b[0]), put(right[column] + 2 * q + 8, factors.b[1]);
-    }
-  }
-  for (int part = 0; part < 4; ++part) {
-    for (int k = 0; k < 16; ++k) c[part] += left[part / 2][k] * right[part % 2][k];
-  }
+  const emulation::TileFactors own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+  emulation::add_tile(c, emulation::gather(EBB_HERE, emulation::Brought::of(own)),
+                      emulation::lane());
 }
 
 }  // namespace ebb
