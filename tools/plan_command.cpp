@@ -67,6 +67,11 @@ void print_misfit(const PlanRequest& request, const PlanContext& context, const 
       .assumed_host_bytes = {},
       .memory = memory,
       .changes = changes.get()};
+  if (const uint32_t num_ranks = planned_place(request.options).num_ranks; num_ranks > 1) {
+    misfit.request.push_back(fmt::format(
+        "ranks   {}; the memory of one of them follows, and each has 1/{} of the host memory",
+        num_ranks, num_ranks));
+  }
   if (assumes_host_memory(request.options, context)) {
     misfit.assumed_host_bytes = context.machine.host_memory_bytes;
   }

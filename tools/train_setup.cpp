@@ -190,11 +190,12 @@ size_t share_of_rank(size_t whole, const TrainOptions& options) {
 }
 
 void plan_run(const TrainOptions& options, TrainSetup& setup) {
-  on_first_rank(setup.ranks,
-                [&] { setup.rates = measured_rates(options, whole_device_options(options)); });
+  on_first_rank(setup.ranks, [&] {
+    setup.rates = measured_rates(options, whole_device_options(options));
+    setup.rates.machine = whole_machine(options, setup.rates.machine);
+  });
   if (setup.ranks != nullptr) {
-    const Machine whole = whole_machine(options, setup.rates.machine);
-    setup.rates.machine = all_of_ranks(*setup.ranks, whole)[0];
+    setup.rates.machine = all_of_ranks(*setup.ranks, setup.rates.machine)[0];
   }
   if (const auto notice = busy_notice(setup.rates.other_load, options)) {
     setup.notices.push_back(*notice);

@@ -90,6 +90,7 @@ TEST_F(PlanRanks, DivideTheHostMemory) {
   EXPECT_EQ(with(4 * most).exit_code, 0);
   const Outcome less = with(most);
   EXPECT_EQ(less.exit_code, 3) << less.out;
+  EXPECT_SAYS(less.out, "each has 1/4 of the host memory");
 }
 
 TEST_F(PlanRanks, AsManyAsTheMachineHasDevices) {

@@ -18,6 +18,7 @@ TEST_F(RankRuns, HaveTheStateAndTheLogOfOne) {
 TEST_F(RankRuns, OnlyRankZeroWrites) {
   const Outcome outcome = succeed(train_on(3, {"--steps", "2"}));
   EXPECT_SAYS(outcome.err, "3 processes; this one, rank 0, computes 1 of 4 micro-batches");
+  EXPECT_SAYS(outcome.err, " s a step predicted for all ranks together, ");
   const auto count = [&](std::string_view text) {
     size_t num = 0;
     for (size_t at = 0; (at = outcome.err.find(text, at)) != std::string::npos; ++at) ++num;
