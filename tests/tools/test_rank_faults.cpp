@@ -36,8 +36,8 @@ class RankFaults : public RankRuns {
     fs::remove_all(copy);
     fs::remove(path("resumed.jsonl"));
     if (fs::exists(save())) fs::copy(save(), copy, fs::copy_options::recursive);
-    return hash_of(
-        train_on(1, {"--steps", "12", "--save", copy, "--resume", "--log", path("resumed.jsonl")}));
+    return hash_of(train_on(1, {"--steps", "12", "--save", copy, "--save-steps", "12", "--resume",
+                                "--log", path("resumed.jsonl")}));
   }
 };
 
