@@ -178,14 +178,14 @@ class RankRows {
                                  {"tokens_per_second", step.tokens_per_second()},
                                  {"device_bytes", device_bytes},
                                  {"host_bytes", host_bytes}};
-      if (of_one_) row["speed_up"] = step.tokens_per_second() / *of_one_;
+      if (of_one_ > 0) row["speed_up"] = step.tokens_per_second() / of_one_;
       return print_(json_text(row) + "\n");
     }
     print_(fmt::format(
         "{:>5} {:>6} {:>10} {:>10.4g} {:>11.5g} {:>8} {:>10.4g} {:<18} {:>5.1f} % {:>12} {:>12}\n",
         num_ranks, groups, step.shape.num_tokens(), seconds, step.tokens_per_second(),
-        of_one_ ? fmt::format("{:.2f} x", step.tokens_per_second() / *of_one_) : "", bound.seconds,
-        bound.bound_by, 100 * bound.seconds / seconds, format_bytes(device_bytes),
+        of_one_ > 0 ? fmt::format("{:.2f} x", step.tokens_per_second() / of_one_) : "",
+        bound.seconds, bound.bound_by, 100 * bound.seconds / seconds, format_bytes(device_bytes),
         format_bytes(host_bytes)));
   }
 
@@ -203,7 +203,7 @@ class RankRows {
 
   bool json_;
   const std::function<void(const std::string&)>& print_;
-  std::optional<double> of_one_;  // tokens per second of one rank
+  double of_one_ = 0;  // tokens per second of one rank; 0: it does not fit
 };
 
 void sweep_ranks(const PlanRequest& request, const PlanContext& context,
