@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 DONE, FAILED, TIME_IS_UP = 0, 1, 75
 LEAST_SECONDS = 3  # no unit starts when less time is left
+ENDING = {signal.SIGINT, signal.SIGTERM}
 GRACE_SECONDS = 5  # a process that is asked to end may take so long, beyond the time of a call
 
 
@@ -157,14 +158,19 @@ def run_within(unit, seconds, log):
     """Runs the unit; its output goes into the log. Returns the exit code, or None if the process was ended because the time
     was up. If this program itself is ended, the process of the unit is ended too."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **unit.environment}
+    # A signal that came before Popen returns would leave a process that nothing ends.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         process = subprocess.Popen(unit.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                                   env=environment, start_new_session=True)
+                                   env=environment, start_new_session=True,
+                                   preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING))
     except OSError as problem:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         log.write(str(problem).encode())
         log.flush()
         return 127
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         return process.wait(None if seconds == math.inf else seconds)
     except subprocess.TimeoutExpired:
         return None

@@ -153,11 +153,17 @@ class RecordTest(WithFolder):
         self.assertEqual(json.loads((self.folder / "kept").read_text())["parts"]["test"]["first"]["lines"], ["why"])
 
     def test_what_was_printed_survives_the_end_of_the_tool(self):
-        """Ends a Python that runs a unit: by SIGTERM, which ends the unit too, and by SIGKILL."""
+        """Ends a Python that runs a unit: by SIGTERM, which ends the unit too, and by SIGKILL. The unit has printed before the
+        Python knows that it started."""
         for way in (signal.SIGTERM, signal.SIGKILL):
             folder = self.folder / way.name
             script = (f"import sys, signal; sys.path.insert(0, {str(ROOT / 'bench' / 'gpu')!r}); sys.dont_write_bytecode = True\n"
-                      "from record import Record, Unit\nimport pathlib\n"
+                      "from record import Record, Unit\nimport pathlib, subprocess, time\n"
+                      "class Late(subprocess.Popen):\n"
+                      "    def __init__(self, *given, **named):\n"
+                      "        super().__init__(*given, **named)\n"
+                      "        time.sleep(1)\n"
+                      "subprocess.Popen = Late\n"
                       "signal.signal(signal.SIGTERM, signal.default_int_handler)\n"
                       f"Record(pathlib.Path({str(folder)!r}), 60).run('test', [Unit('a', ['sh', '-c', 'echo $$; exec sleep 60'])])")
             tool = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
