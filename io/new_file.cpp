@@ -1,6 +1,7 @@
 #include "io/new_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -64,8 +65,8 @@ std::string destination_of(std::string path) {
   return path;
 }
 
-NewFile::NewFile(std::string path, uint64_t bytes)
-    : path_(destination_of(std::move(path))), bytes_(bytes) {
+NewFile::NewFile(std::string path, uint64_t bytes, FileUse use)
+    : path_(destination_of(std::move(path))), bytes_(bytes), use_(use) {
   std::error_code ignored;
   if (fs::is_other(path_, ignored)) {
     descriptor_ = open_special_file(path_);
@@ -73,21 +74,38 @@ NewFile::NewFile(std::string path, uint64_t bytes)
   }
   if (fs::is_directory(path_, ignored)) throw IoError("cannot write", path_, EISDIR);
   unfinished_ = path_ + std::string(kUnfinishedSuffix);
+  use_ == FileUse::Create ? create() : join();
+}
+
+void NewFile::create() {
   ::unlink(unfinished_.c_str());  // never opened, because it may be a link to another file
   descriptor_ = ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw IoError("cannot create", unfinished_, errno);
-  if (const int error = allocate(descriptor_, bytes); error != 0) {
+  if (const int error = allocate(descriptor_, bytes_); error != 0) {
     ::close(descriptor_);
     ::unlink(unfinished_.c_str());
-    throw IoError("cannot allocate " + format_bytes(bytes) + " on the disk for", unfinished_,
+    throw IoError("cannot allocate " + format_bytes(bytes_) + " on the disk for", unfinished_,
                   error);
   }
+}
+
+/// Never for reading: then NFS would read the whole page for a write of a part of it, and later
+/// write it back with old bytes in the part that another machine has written.
+void NewFile::join() {
+  descriptor_ = ::open(unfinished_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor_ < 0) throw IoError("cannot open", unfinished_, errno);
+  struct stat status = {};
+  const int error = ::fstat(descriptor_, &status) == 0 ? 0 : errno;
+  if (error == 0 && static_cast<uint64_t>(status.st_size) == bytes_) return;
+  ::close(descriptor_);
+  if (error != 0) throw IoError("cannot read the size of", unfinished_, error);
+  throw LogicError("'" + unfinished_ + "' was created with another size");
 }
 
 NewFile::~NewFile() {
   if (descriptor_ < 0) return;
   ::close(descriptor_);
-  if (!unfinished_.empty()) ::unlink(unfinished_.c_str());
+  if (use_ == FileUse::Create && !unfinished_.empty()) ::unlink(unfinished_.c_str());
 }
 
 void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) {
@@ -105,8 +123,23 @@ void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) {
   if (unfinished_.empty()) num_written_ = offset;
 }
 
+/// sync_file_range() writes and waits for a part of the file; then little is left for fsync(),
+/// which alone also writes what a file system needs to find the bytes, and reports all errors.
+void NewFile::sync(const std::function<void()>& progress) {
+  constexpr uint64_t kAtOnce = uint64_t{64} << 20;
+  if (unfinished_.empty()) return;
+  for (uint64_t at = 0; at < bytes_; at += kAtOnce) {
+    (void)::sync_file_range(
+        descriptor_, static_cast<off_t>(at), static_cast<off_t>(kAtOnce),
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    progress();
+  }
+  if (::fsync(descriptor_) != 0) throw IoError("cannot sync", unfinished_, errno);
+}
+
 void NewFile::commit() {
   EBB_CHECK(descriptor_ >= 0, "committed twice: " + path_);
+  EBB_CHECK(use_ == FileUse::Create, "committed by a process that did not create it: " + path_);
   if (!unfinished_.empty()) return close_and_rename();
   if (::close(std::exchange(descriptor_, -1)) != 0) throw IoError("cannot close", path_, errno);
 }

@@ -9,12 +9,16 @@
 // replaced. A device or a FIFO cannot be replaced: NewFile opens it and writes the content to it.
 // One thread must then write all bytes in order, and commit() only closes the device or FIFO.
 //
+// Several processes, also of several machines, may write parts of one file. One of them creates and
+// commits it; the others join it in between, and sync what they have written.
+//
 // Thread-safety: NewFile::write() may be called from any thread for different bytes; all other
 // methods by one thread at a time. Errors: IoError; ConfigError from the constructor of NewFolder.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,13 +28,16 @@ namespace ebb {
 /// The temporary name is the final name followed by this suffix.
 inline constexpr std::string_view kUnfinishedSuffix = ".unfinished";
 
+/// Join: another process has created the file and will commit it; this one writes a part.
+enum class FileUse : uint8_t { Create, Join };
+
 class NewFile {
  public:
   /// Allocates `bytes`, the size of the file, on the disk where the file system supports it, so
   /// that a full disk is detected at once. Bytes that are never written are zero. Removes a file
   /// that has the temporary name. The new file gets the default permissions, not those of the file
-  /// that it replaces. REQUIRES: the folder of the file exists.
-  NewFile(std::string path, uint64_t bytes);
+  /// that it replaces. REQUIRES: the folder of the file exists; a file to join has the same size.
+  NewFile(std::string path, uint64_t bytes, FileUse use = FileUse::Create);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile();
@@ -38,14 +45,22 @@ class NewFile {
   /// Writes bytes from `offset` on. REQUIRES: the range is within the size of the file; for a
   /// device or a FIFO, it begins at the end of the range that was written before.
   void write(uint64_t offset, std::span<const std::byte> bytes);
-  /// Syncs the file, renames it to its final name and syncs the folder. REQUIRES: called once.
+  /// Syncs what was written. Syncing may take long: `progress` is called again and again meanwhile.
+  void sync(const std::function<void()>& progress);
+  /// Syncs the file, renames it to its final name and syncs the folder. REQUIRES: called once; this
+  /// object has created the file.
   void commit();
+  /// The temporary name; empty for a device or a FIFO.
+  const std::string& unfinished_path() const { return unfinished_; }
 
  private:
+  void create();
+  void join();
   void close_and_rename();
 
   std::string path_, unfinished_;  // unfinished_ is empty for a device or a FIFO
   uint64_t bytes_;
+  FileUse use_;
   uint64_t num_written_ = 0;  // to a device or a FIFO
   int descriptor_ = -1;
 };

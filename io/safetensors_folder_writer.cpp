@@ -12,7 +12,7 @@ namespace ebb {
 
 SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
                                                  std::vector<TensorSpec> tensors,
-                                                 uint64_t shard_bytes)
+                                                 uint64_t shard_bytes, FileUse use)
     : folder_(std::move(folder)), tensors_(std::move(tensors)) {
   std::vector<std::vector<TensorSpec>> shards(1);
   std::unordered_set<std::string_view> names;
@@ -31,8 +31,9 @@ SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
   }
   files_.resize(shards.size());  // names contain the number of files
   for (size_t i = 0; i < shards.size(); ++i) {
-    files_[i] =
-        std::make_unique<SafetensorsWriter>(folder_ + "/" + name_of_file(i), std::move(shards[i]));
+    files_[i] = std::make_unique<SafetensorsWriter>(
+        folder_ + "/" + name_of_file(i), std::move(shards[i]),
+        std::map<std::string, std::string>{{"format", "pt"}}, use);
   }
 }
 
@@ -66,8 +67,19 @@ std::string SafetensorsFolderWriter::index() const {
   return json_text(index, 2) + "\n";
 }
 
-void SafetensorsFolderWriter::finish() {
-  for (const auto& file : files_) file->finish();
+void SafetensorsFolderWriter::sync(const std::function<void()>& progress) {
+  for (const auto& file : files_) file->sync(progress);
+}
+
+std::vector<uint64_t> SafetensorsFolderWriter::written_bytes() const {
+  std::vector<uint64_t> bytes;
+  for (const auto& file : files_) bytes.push_back(file->written_bytes());
+  return bytes;
+}
+
+void SafetensorsFolderWriter::finish(std::span<const uint64_t> by_others) {
+  for (size_t i = 0; i < files_.size(); ++i)
+    files_[i]->finish(by_others.empty() ? 0 : by_others[i]);
   if (files_.size() > 1) write_new_file(folder_ + "/model.safetensors.index.json", index());
 }
 

@@ -27,7 +27,7 @@ class SafetensorsFolderWriter {
   /// `shard_bytes`, not counting the header, unless the file contains a single larger tensor.
   /// REQUIRES: the folder exists.
   SafetensorsFolderWriter(std::string folder, std::vector<TensorSpec> tensors,
-                          uint64_t shard_bytes = kDefaultShardBytes);
+                          uint64_t shard_bytes = kDefaultShardBytes, FileUse use = FileUse::Create);
 
   /// The tensors in the given order.
   std::span<const TensorSpec> tensors() const { return tensors_; }
@@ -35,8 +35,13 @@ class SafetensorsFolderWriter {
   /// As SafetensorsWriter::write_bytes() and write_floats(). `tensor`: an index of tensors().
   void write_bytes(size_t tensor, uint64_t first, std::span<const std::byte> bytes);
   void write_floats(size_t tensor, uint64_t first, std::span<const float> values);
+  /// As those of SafetensorsWriter, for each file.
+  void sync(const std::function<void()>& progress);
+  std::vector<uint64_t> written_bytes() const;
   /// Syncs all files and renames them to their final names. REQUIRES: every byte was written once.
-  void finish();
+  /// `by_others`: of each file, the bytes that other processes have written and synced; empty:
+  /// none.
+  void finish(std::span<const uint64_t> by_others = {});
 
  private:
   struct Place {

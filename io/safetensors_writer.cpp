@@ -65,7 +65,7 @@ void for_rounded(std::span<const float> values, const std::string& tensor, const
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorSpec> tensors,
-                                     std::map<std::string, std::string> metadata)
+                                     std::map<std::string, std::string> metadata, FileUse use)
     : path_(path), tensors_(std::move(tensors)), offsets_(tensors_.size()) {
   check_distinct(path_, tensors_);
   SafetensorsHeader header{.metadata = std::move(metadata), .tensors = {}};
@@ -78,8 +78,8 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
   }
   const std::string text = make_safetensors_header(header);
   for (uint64_t& offset : offsets_) offset += text.size();
-  file_.emplace(path, text.size() + data_bytes_);
-  file_->write(0, std::as_bytes(std::span(text)));
+  file_.emplace(path, text.size() + data_bytes_, use);
+  if (use == FileUse::Create) file_->write(0, std::as_bytes(std::span(text)));
 }
 
 void SafetensorsWriter::write_bytes(size_t tensor, uint64_t first,
@@ -105,9 +105,10 @@ void SafetensorsWriter::write_floats(size_t tensor, uint64_t first, std::span<co
   for_rounded<F16>(values, spec.name, write);
 }
 
-void SafetensorsWriter::finish() {
-  EBB_CHECK(written_bytes_ == data_bytes_, fmt::format("{} of {} bytes were written to '{}'",
-                                                       written_bytes_.load(), data_bytes_, path_));
+void SafetensorsWriter::finish(uint64_t by_others) {
+  EBB_CHECK(written_bytes_ + by_others == data_bytes_,
+            fmt::format("{} of {} bytes were written to '{}'", written_bytes_ + by_others,
+                        data_bytes_, path_));
   file_->commit();
 }
 

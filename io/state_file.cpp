@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "device/errors.h"
 #include "io/json_text.h"
@@ -155,8 +156,34 @@ const StateFilePlaces::Place& StateFilePlaces::at(size_t parameter, size_t plane
   return places_[index];
 }
 
-/// Follows the bytes of a plane that are read or written in order, and computes the checksum of
-/// each file piece.
+std::vector<StateFilePlaces::Piece> StateFilePlaces::pieces() const {
+  std::vector<Piece> pieces;
+  for (const Place& place : places_) {
+    for (uint64_t at = 0; at < place.bytes; at += kPieceBytes) {
+      pieces.push_back({place.offset + at, std::min(kPieceBytes, place.bytes - at)});
+    }
+  }
+  return pieces;
+}
+
+class PassingHash {
+ public:
+  PassingHash() { reset(); }
+  void reset() { XXH64_reset(state_.get(), 0); }
+  void add(std::span<const std::byte> bytes) {
+    XXH64_update(state_.get(), bytes.data(), bytes.size());
+  }
+  uint64_t digest() const { return XXH64_digest(state_.get()); }
+
+ private:
+  struct Free {
+    void operator()(XXH64_state_t* state) const { XXH64_freeState(state); }
+  };
+  std::unique_ptr<XXH64_state_t, Free> state_{XXH64_createState()};
+};
+
+/// Follows the bytes of a plane that are read in order, and computes the checksum of each file
+/// piece.
 class PassingPlane {
  public:
   explicit PassingPlane(const StateFilePlaces& places) : places_(places) {}
@@ -169,8 +196,8 @@ class PassingPlane {
   }
   /// Calls pass(offset in the file, bytes) for parts of `bytes`. At the end of each file piece it
   /// calls done(index in the table, offset, size, checksum).
-  template <class Byte, class Pass, class Done>
-  void take(size_t parameter, size_t plane, std::span<Byte> bytes, const Pass& pass,
+  template <class Pass, class Done>
+  void take(size_t parameter, size_t plane, std::span<std::byte> bytes, const Pass& pass,
             const Done& done) {
     if (parameter != parameter_ || plane != plane_) begin(parameter, plane);
     const uint64_t size = places_.bytes(parameter, plane);
@@ -179,50 +206,110 @@ class PassingPlane {
       const uint64_t first = at_ / kPieceBytes * kPieceBytes;
       const uint64_t end = std::min(first + kPieceBytes, size);
       const auto part = bytes.first(std::min<uint64_t>(bytes.size(), end - at_));
-      if (at_ == first) XXH64_reset(hash_.get(), 0);
+      if (at_ == first) hash_.reset();
       pass(places_.offset(parameter, plane) + at_, part);
-      XXH64_update(hash_.get(), part.data(), part.size());
+      hash_.add(part);
       at_ += part.size();
       bytes = bytes.subspan(part.size());
       if (at_ < end) continue;
       at_ %= size;
       done(places_.first_piece(parameter, plane) + first / kPieceBytes,
-           places_.offset(parameter, plane) + first, end - first, XXH64_digest(hash_.get()));
+           places_.offset(parameter, plane) + first, end - first, hash_.digest());
     }
   }
 
  private:
-  struct Free {
-    void operator()(XXH64_state_t* state) const { XXH64_freeState(state); }
-  };
   const StateFilePlaces& places_;
   size_t parameter_ = SIZE_MAX, plane_ = SIZE_MAX;
   uint64_t at_ = 0;
-  std::unique_ptr<XXH64_state_t, Free> hash_{XXH64_createState()};
+  PassingHash hash_;
 };
 
-StateFileWriter::StateFileWriter(const std::string& path, const StateFileHeader& header)
+StateFileWriter::StateFileWriter(const std::string& path, const StateFileHeader& header,
+                                 FileUse use)
     : header_(to_json(header)),
       places_(header),
-      table_(places_.num_pieces(), 0),
-      passing_(std::make_unique<PassingPlane>(places_)),
-      file_(path, places_.file_bytes()) {}
+      passing_(std::make_unique<PassingHash>()),
+      file_(path, places_.file_bytes(), use) {}
 
 StateFileWriter::~StateFileWriter() = default;
 
-void StateFileWriter::write(size_t parameter, size_t plane, std::span<const std::byte> bytes) {
-  passing_->take(
-      parameter, plane, bytes,
-      [&](uint64_t offset, std::span<const std::byte> part) { file_.write(offset, part); },
-      [&](uint64_t piece, uint64_t, uint64_t, uint64_t hash) {
-        table_[piece] = hash;
-        ++num_pieces_written_;
-      });
+void StateFileWriter::write(size_t parameter, size_t plane, uint64_t first,
+                            std::span<const std::byte> bytes) {
+  const uint64_t size = places_.bytes(parameter, plane);
+  EBB_CHECK(first <= size && bytes.size() <= size - first, "a plane of another size");
+  file_.write(places_.offset(parameter, plane) + first, bytes);
+  while (!bytes.empty()) {
+    const uint64_t piece = places_.first_piece(parameter, plane) + first / kPieceBytes;
+    const uint64_t at = first % kPieceBytes;
+    const auto part = bytes.first(std::min<uint64_t>(bytes.size(), kPieceBytes - at));
+    const bool continues = !written_.empty() && written_.back().piece == piece &&
+                           written_.back().first + written_.back().bytes == at;
+    if (!continues) {
+      if (!written_.empty()) written_.back().hash = passing_->digest();
+      written_.push_back({.piece = piece, .first = at});
+      passing_->reset();
+    }
+    passing_->add(part);
+    written_.back().bytes += part.size();
+    bytes = bytes.subspan(part.size());
+    first += part.size();
+  }
 }
 
-void StateFileWriter::finish() {
-  EBB_CHECK(num_pieces_written_ == table_.size(), "a plane was not written, or written twice");
-  const auto table = std::as_bytes(std::span(table_));
+std::vector<WrittenRange> StateFileWriter::written() const {
+  std::vector<WrittenRange> ranges = written_;
+  if (!ranges.empty()) ranges.back().hash = passing_->digest();
+  return ranges;
+}
+
+std::vector<uint64_t> StateFileWriter::table_of(std::vector<WrittenRange> ranges) const {
+  std::ranges::sort(ranges, {}, [](const WrittenRange& r) { return std::pair(r.piece, r.first); });
+  std::vector<uint64_t> table;
+  size_t i = 0;
+  for (const auto& [offset, bytes] : places_.pieces()) {
+    const size_t begin = i;
+    uint64_t end = 0;  // of what was written from the first byte of the piece on
+    for (; i < ranges.size() && ranges[i].piece == table.size() && ranges[i].first == end; ++i) {
+      end += ranges[i].bytes;
+    }
+    EBB_CHECK(end == bytes,
+              fmt::format("the {} bytes at offset {} of '{}' were not all written, or "
+                          "some of them twice: {} follow each other",
+                          bytes, offset, file_.unfinished_path(), end));
+    const auto parts = std::span(ranges).subspan(begin, i - begin);
+    table.push_back(parts.size() == 1 ? parts[0].hash : hash_of_parts(offset, parts));
+  }
+  EBB_CHECK(i == ranges.size(), "bytes were written twice: " + file_.unfinished_path());
+  return table;
+}
+
+/// Opens the file anew: then a network file system shows what other machines have synced.
+uint64_t StateFileWriter::hash_of_parts(uint64_t offset,
+                                        std::span<const WrittenRange> parts) const {
+  const InputFile file(file_.unfinished_path(), "state");
+  std::vector<std::byte> bytes;
+  PassingHash whole;
+  for (const WrittenRange& part : parts) {
+    bytes.resize(part.bytes);
+    file.read(offset + part.first, bytes);
+    if (hash_of(bytes) != part.hash) {
+      throw FormatError(
+          file.path(), offset + part.first,
+          fmt::format("{} bytes are not those that were written: does the file system show what "
+                      "other machines write?",
+                      part.bytes));
+    }
+    whole.add(bytes);
+  }
+  return whole.digest();
+}
+
+void StateFileWriter::finish(std::span<const WrittenRange> by_others) {
+  std::vector<WrittenRange> ranges = written();
+  ranges.insert(ranges.end(), by_others.begin(), by_others.end());
+  const std::vector<uint64_t> checksums = table_of(std::move(ranges));
+  const auto table = std::as_bytes(std::span(checksums));
   Prologue prologue = {.magic = {},
                        .version = kVersion,
                        .header_bytes = static_cast<uint32_t>(header_.size()),

@@ -11,6 +11,11 @@
 // A file piece is 4 MiB of one plane of one parameter, or the rest of that plane; it is not the
 // piece of the glossary. All numbers are little-endian; the seed of XXH64 is 0.
 //
+// Several processes may write one file together (FileUse). Each knows the checksums of what it has
+// written itself. Of a file piece that several have written, the one that creates and finishes the
+// file reads the bytes again, compares them with the checksums of the parts, and makes the checksum
+// of the piece.
+//
 // Thread-safety: one thread at a time uses a writer or a reader. Errors: those of InputFile and
 // NewFile; FormatError, which names the offset, if the file is damaged or has another version;
 // LogicError if bytes are read or written beyond a plane.
@@ -73,6 +78,12 @@ class StateFilePlaces {
   uint64_t first_piece(size_t parameter, size_t plane) const { return at(parameter, plane).piece; }
   /// The number of file pieces, which is the number of entries of the table.
   uint64_t num_pieces() const { return num_pieces_; }
+  /// Where a file piece is in the file.
+  struct Piece {
+    uint64_t offset, bytes;
+  };
+  /// All file pieces, in the order of the table.
+  std::vector<Piece> pieces() const;
   uint64_t table_offset() const { return table_offset_; }
   uint64_t file_bytes() const { return file_bytes_; }
 
@@ -89,28 +100,44 @@ class StateFilePlaces {
   uint64_t file_bytes_ = 0;
 };
 
-class PassingPlane;  // the position in a plane that is being read or written
+/// Consecutive bytes of a file piece that one process has written, and their XXH64. `first` counts
+/// from the first byte of the piece.
+struct WrittenRange {
+  uint64_t piece = 0, first = 0, bytes = 0, hash = 0;
+};
+
+class PassingHash;   // of bytes that are written in order
+class PassingPlane;  // the position in a plane that is being read
 
 class StateFileWriter {
  public:
-  /// Allocates all bytes on the disk. The file gets its final name in finish().
-  StateFileWriter(const std::string& path, const StateFileHeader& header);
+  /// Allocates all bytes on the disk, or joins a file of the same header that another process has
+  /// created. The file gets its final name in finish().
+  StateFileWriter(const std::string& path, const StateFileHeader& header,
+                  FileUse use = FileUse::Create);
   ~StateFileWriter();
 
-  /// Writes the next bytes of a plane of a parameter. The first call for a plane begins at its
-  /// first byte. REQUIRES: each plane is written once, and to its end before the first call for
-  /// another plane; the order of the planes is free.
-  void write(size_t parameter, size_t plane, std::span<const std::byte> bytes);
-  /// Syncs the file and renames it to its final name. REQUIRES: every plane was written to its end;
-  /// called once.
-  void finish();
+  /// Writes bytes of a plane of a parameter, from its byte `first` on. REQUIRES: they exist. Calls
+  /// that continue each other make one range of a file piece; others may come in any order.
+  void write(size_t parameter, size_t plane, uint64_t first, std::span<const std::byte> bytes);
+  /// What this object has written so far.
+  std::vector<WrittenRange> written() const;
+  /// As NewFile::sync().
+  void sync(const std::function<void()>& progress) { file_.sync(progress); }
+  /// Syncs the file and renames it to its final name. REQUIRES: called once. Throws LogicError
+  /// unless this object and other processes, which have synced `by_others`, have written each byte
+  /// once; FormatError if bytes that were written are not in the file.
+  void finish(std::span<const WrittenRange> by_others = {});
 
  private:
+  /// Checks that `ranges` are all bytes of the planes, and returns the table of checksums.
+  std::vector<uint64_t> table_of(std::vector<WrittenRange> ranges) const;
+  uint64_t hash_of_parts(uint64_t offset, std::span<const WrittenRange> parts) const;
+
   std::string header_;
   StateFilePlaces places_;
-  std::vector<uint64_t> table_;  // a checksum for each file piece
-  uint64_t num_pieces_written_ = 0;
-  std::unique_ptr<PassingPlane> passing_;
+  std::vector<WrittenRange> written_;  // the hash of the last one is in passing_
+  std::unique_ptr<PassingHash> passing_;
   NewFile file_;
 };
 

@@ -6,51 +6,19 @@
 #include <bit>
 #include <optional>
 
-#include "device/planes.h"
 #include "io/safetensors_folder_writer.h"
 #include "io/state_file.h"
+#include "model_zoo/checkpoint_part.h"
 #include "model_zoo/hugging_face_weights.h"
 #include "model_zoo/model_files.h"
+#include "model_zoo/state_header.h"
 
 namespace ebb {
 namespace {
 
+const RankSet kOnlyRank = {true};
+
 constexpr uint64_t kHeader = 32;  // offset of the JSON in a state file (io/state_file.h)
-
-constexpr const char* kNumUpdates = "num_updates";
-constexpr const char* kNumSkipped = "num_skipped";
-constexpr const char* kNumSkippedInARow = "num_skipped_in_a_row";
-constexpr const char* kLossScale = "loss_scale";  // this and the next: only for fp16
-constexpr const char* kNumGoodSteps = "num_good_steps";
-
-StateFileHeader header_of(const Layout& layout, const OptimizerCounters& counters) {
-  StateFileHeader header{.weight_type = layout.weight_type(),
-                         .planes = {},
-                         .parameters = {},
-                         .numbers = {{kNumUpdates, static_cast<uint64_t>(counters.num_updates)},
-                                     {kNumSkipped, counters.num_skipped},
-                                     {kNumSkippedInARow, counters.num_skipped_in_a_row}}};
-  if (layout.weight_type() == DType::F16) {
-    header.numbers[kLossScale] = counters.loss_scale.value;
-    header.numbers[kNumGoodSteps] = counters.loss_scale.num_good_steps;
-  }
-  for (const PlaneInfo& plane : state_planes(layout.weight_type())) {
-    header.planes.push_back(
-        {std::string(plane.name), plane.bytes_per_group, plane.elements_per_group});
-  }
-  for (const ParameterId id : layout.call_order()) {
-    header.parameters.push_back({layout.parameter(id).name, layout.parameter(id).shape});
-  }
-  return header;
-}
-
-/// The position of each parameter in a state file of this layout.
-std::vector<size_t> positions(const Layout& layout) {
-  std::vector<size_t> position(layout.num_parameters());
-  size_t next = 0;
-  for (const ParameterId id : layout.call_order()) position[id] = next++;
-  return position;
-}
 
 std::string text_of(const Shape& shape) {
   std::string text;
@@ -73,7 +41,7 @@ std::optional<std::string> difference(const StateFileHeader& file, const StateFi
 }
 
 void check_model(const StateFileReader& file, const Layout& layout) {
-  const StateFileHeader model = header_of(layout, {});
+  const StateFileHeader model = state_header(layout, {});
   if (file.header().weight_type != model.weight_type) {
     throw FormatError(
         file.path(), kHeader,
@@ -116,32 +84,21 @@ uint64_t state_file_bytes(const Layout& layout) {
   largest.num_skipped = UINT64_MAX;
   largest.num_skipped_in_a_row = UINT32_MAX;
   largest.loss_scale = {UINT32_MAX, UINT32_MAX};
-  return StateFilePlaces(header_of(layout, largest)).file_bytes();
+  return StateFilePlaces(state_header(layout, largest)).file_bytes();
 }
 
 void write_state(StateReader reader, const std::string& path,
                  const std::map<std::string, uint64_t>& numbers) {
-  const std::vector<size_t> position = positions(reader.layout());
-  const size_t num_planes = state_planes(reader.layout().weight_type()).size();
-  StateFileHeader header = header_of(reader.layout(), reader.counters());
-  header.numbers.insert(numbers.begin(), numbers.end());
-  StateFileWriter file(path, header);
-  for (size_t i = 0; i < reader.parts().size(); ++i) {
-    const ParameterId id = reader.parts()[i];
-    for (size_t plane = 0; plane < num_planes; ++plane) {
-      reader.read_plane(id, plane, [&](std::span<const std::byte> bytes) {
-        file.write(position[id], plane, bytes);
-      });
-    }
-    reader.release(i + 1);
-  }
+  StateFileWriter file(path, state_header(reader.layout(), reader.counters(), numbers));
+  write_planes(
+      std::move(reader), kOnlyRank, [] {}, file);
   file.finish();
 }
 
 void read_state(Trainer& trainer, const std::string& path) {
   StateFileReader file(path);
   check_model(file, trainer.layout());
-  const std::vector<size_t> position = positions(trainer.layout());
+  const std::vector<size_t> position = state_positions(trainer.layout());
   const OptimizerCounters counters{
       .num_updates = static_cast<int64_t>(number(file, kNumUpdates)),
       .num_skipped = number(file, kNumSkipped),
@@ -157,14 +114,8 @@ void write_weights(const StateReader& reader, const ModelConfig& config,
                    const std::string& to) {
   const std::vector<MappedTensor> tensors = map_tensors(config, parameters);
   SafetensorsFolderWriter files(to, stored_tensors(tensors, stored_type_of(type)));
-  const bool as_computed = type == reader.layout().weight_type();
-  store_weights(
-      tensors,
-      [&](ParameterId id, uint64_t first, std::span<float> values) {
-        return as_computed ? reader.read_weights(id, first, values)
-                           : reader.read_masters(id, first, values);
-      },
-      files);
+  write_tensors(
+      reader, tensors, type, kOnlyRank, [] {}, files);
   files.finish();
   write_model_files(from, config, type, to);
 }

@@ -5,7 +5,8 @@
 //   write_state(trainer.lock_state(), "state.ebb");
 //   read_state(another, "state.ebb");
 //
-// Also writes the weights of a trainer as a Hugging Face folder. One thread at a time.
+// Also writes the weights of a trainer as a Hugging Face folder. With several ranks, each writes
+// its own part of these files (CheckpointPart). One thread at a time.
 //
 // Errors: those of InputFile and NewFile; FormatError if the file is damaged, or if its model, its
 // type of weights or its optimizer is not that of the trainer.

@@ -36,5 +36,9 @@ std::vector<TensorSpec> stored_tensors(std::span<const MappedTensor> tensors, St
 /// of stored_tensors(). Afterwards the caller calls writer.finish().
 void store_weights(std::span<const MappedTensor> tensors, const GiveWeights& give,
                    SafetensorsFolderWriter& writer);
+/// The same for some elements of each parameter, ascending ranges that `of` returns.
+using ElementsOf = std::function<std::vector<ElementRange>(ParameterId id)>;
+void store_weights(std::span<const MappedTensor> tensors, const ElementsOf& of,
+                   const GiveWeights& give, SafetensorsFolderWriter& writer);
 
 }  // namespace ebb

@@ -164,10 +164,11 @@ void State::read_weights(ParameterId id, uint64_t first, std::span<float> weight
   });
 }
 
-void State::visit_plane(ParameterId id, size_t plane, bool changed, const VisitPlane& visit) const {
+void State::visit_plane(ParameterId id, size_t plane, ElementRange elements, bool changed,
+                        const VisitPlane& visit) const {
   const PlaneInfo& info = state_planes(layout_.weight_type())[plane];
-  for_each_run(layout_.first_element(id), layout_.num_elements(id), PlaneSet().set(plane), changed,
-               [&](const Run& run) {
+  for_each_run(first_element(id, elements.first, elements.count), elements.count,
+               PlaneSet().set(plane), changed, [&](const Run& run) {
                  const size_t bytes = info.bytes(static_cast<uint64_t>(run.count));
                  if (!run.is_foreign) return visit({run.planes[plane], bytes});
                  std::vector<std::byte> unused(bytes);
@@ -183,7 +184,8 @@ uint64_t State::hash() const {
                  [&](const Run& run) { hash.add_masters(run.planes, run.count); });
     for (size_t i = 0; i < infos.size(); ++i) {
       if (infos[i].holds_master) continue;
-      visit_plane(id, i, false, [&](std::span<std::byte> bytes) { hash.add_bytes(bytes); });
+      visit_plane(id, i, {0, layout_.num_elements(id)}, false,
+                  [&](std::span<std::byte> bytes) { hash.add_bytes(bytes); });
     }
   }
   return hash.value();

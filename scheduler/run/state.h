@@ -84,10 +84,11 @@ class State {
   /// The XXH64 hash of the masters and of the other planes of all parameters, in call order
   /// (cpu_adam/state_hash.h).
   uint64_t hash() const;
-  /// Passes one plane of a parameter to `visit`, part by part. `plane` is an index of
-  /// state_planes(). With `changed`, the changes that `visit` makes are kept, except in chunks that
-  /// another rank owns.
-  void visit_plane(ParameterId id, size_t plane, bool changed, const VisitPlane& visit) const;
+  /// Passes one plane of some elements of a parameter to `visit`, part by part. `plane` is an index
+  /// of state_planes(). With `changed`, the changes that `visit` makes are kept, except in chunks
+  /// that another rank owns. REQUIRES: the elements exist.
+  void visit_plane(ParameterId id, size_t plane, ElementRange elements, bool changed,
+                   const VisitPlane& visit) const;
 
  private:
   /// A range of the parameter space whose planes are in one piece of memory. At least the planes

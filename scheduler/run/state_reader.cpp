@@ -82,7 +82,12 @@ void StateReader::read_weights(ParameterId id, uint64_t first, std::span<float> 
 }
 
 void StateReader::read_plane(ParameterId id, size_t plane, const TakeBytes& take) const {
-  state_->visit_plane(id, plane, false, take);
+  read_plane(id, plane, {0, layout_->num_elements(id)}, take);
+}
+
+void StateReader::read_plane(ParameterId id, size_t plane, ElementRange elements,
+                             const TakeBytes& take) const {
+  state_->visit_plane(id, plane, elements, false, take);
 }
 
 void StateReader::release(size_t num_parts) {

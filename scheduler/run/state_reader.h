@@ -47,11 +47,12 @@ class StateReader {
   const OptimizerCounters& counters() const { return counters_; }
   /// All parameters, in the order in which the next updates change them.
   std::span<const ParameterId> parts() const { return parts_; }
-  /// Passes one plane of a parameter to `take`, part by part, from the first byte to the last,
-  /// without padding. A part is valid until `take` returns.
+  /// Passes one plane of a parameter, or of some of its elements, to `take`, part by part, from the
+  /// first byte to the last, without padding. A part is valid until `take` returns.
   /// `plane` is an index of state_planes(). `take` must not read the state.
   using TakeBytes = std::function<void(std::span<const std::byte>)>;
   void read_plane(ParameterId id, size_t plane, const TakeBytes& take) const;
+  void read_plane(ParameterId id, size_t plane, ElementRange elements, const TakeBytes& take) const;
   /// Read elements [first, first + values.size()) of a parameter: the fp32 masters, or the weights
   /// that the device computes with. The values of a released parameter may change during the read.
   void read_masters(ParameterId id, uint64_t first, std::span<float> values) const;

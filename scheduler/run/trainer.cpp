@@ -377,10 +377,11 @@ void Trainer::Impl::restore(const OptimizerCounters& counters, const ReadPlane& 
   wait_for_readers();
   for (const ParameterId id : layout_.call_order()) {
     for (size_t plane = 0; plane < state_planes(layout_.weight_type()).size(); ++plane) {
-      state_.visit_plane(id, plane, true, [&](std::span<std::byte> into) {
-        read(id, plane, into);
-        if (ranks_ != nullptr) ranks_->progress();
-      });
+      state_.visit_plane(id, plane, {0, layout_.num_elements(id)}, true,
+                         [&](std::span<std::byte> into) {
+                           read(id, plane, into);
+                           if (ranks_ != nullptr) ranks_->progress();
+                         });
     }
   }
   optimizer_.restore(counters);

@@ -97,7 +97,7 @@ void check_round_trip(const StateFileHeader& header) {
     for (size_t i = 0; i < header.parameters.size(); ++i) {
       for (size_t j = 0; j < header.planes.size(); ++j) {
         const auto elements = static_cast<uint64_t>(header.parameters[i].shape.num_elements());
-        writer.write(i, j, std::vector<std::byte>(header.planes[j].bytes(elements)));
+        writer.write(i, j, 0, std::vector<std::byte>(header.planes[j].bytes(elements)));
       }
     }
     writer.finish();

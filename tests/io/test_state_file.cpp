@@ -25,7 +25,11 @@ class StateFiles : public FolderTest {
     }
     StateFileWriter file(path("state"), header_);
     for (size_t i = bytes_.size(); i-- > 0;) {
-      in_parts<const std::byte>(bytes_[i], 1'000'003, [&](auto part) { file.write(i, 0, part); });
+      uint64_t first = 0;
+      in_parts<const std::byte>(bytes_[i], 1'000'003, [&](auto part) {
+        file.write(i, 0, first, part);
+        first += part.size();
+      });
     }
     file.finish();
   }
@@ -65,7 +69,7 @@ TEST_F(StateFiles, PlanesMayHaveGroups) {
       .numbers = {}};
   std::vector<std::byte> bytes(2 * 68, std::byte{7});
   StateFileWriter written(path("groups"), header);
-  written.write(0, 0, bytes);
+  written.write(0, 0, 0, bytes);
   written.finish();
   StateFileReader file(path("groups"));
   EXPECT_TRUE(file.header() == header);
@@ -90,9 +94,9 @@ TEST_F(StateFiles, ADamagedPieceIsAnErrorAndOtherPiecesAreRead) {
 
 TEST_F(StateFiles, APlaneMustBeWrittenCompletely) {
   StateFileWriter file(path("other"), header_);
-  EXPECT_THROW(file.write(0, 0, bytes_[1]), LogicError);
+  EXPECT_THROW(file.write(0, 0, 0, bytes_[1]), LogicError);
   for (size_t i = 0; i < bytes_.size(); ++i) {
-    file.write(i, 0, std::span(bytes_[i]).first(bytes_[i].size() - (i == 2)));
+    file.write(i, 0, 0, std::span(bytes_[i]).first(bytes_[i].size() - (i == 2)));
   }
   EXPECT_THROW(file.finish(), LogicError);
 }
