@@ -26,17 +26,17 @@ std::string model_files(const std::string& model, const std::string& saves) {
 CheckpointContents contents_of(const TrainOptions& options, const TrainSetup& setup) {
   const Layout& layout = *setup.prepared.layout;
   const DType type = options.save_dtype.value_or(options.dtype);
-  const auto write = [&setup, type, saves = options.save](const StateReader& reader,
-                                                          const std::string& folder) {
-    write_weights(reader, setup.source.config, setup.model->parameters(), type,
-                  model_files(setup.source.folder, saves), folder);
+  const auto write_companions = [&setup, type, saves = options.save](const std::string& folder) {
+    write_model_files(model_files(setup.source.folder, saves), setup.source.config, type, folder);
     const std::string& tokenizer = setup.source.tokenizer;
     if (tokenizer.empty() || tokenizer == setup.source.folder) return;
     replace_companions(model_files(tokenizer, saves), folder);
   };
   const bool with_state = !options.save_weights_only;
-  return {.write_weights = write,
-          .with_state = with_state,
+  return {.files = {.tensors = map_tensors(setup.source.config, setup.model->parameters()),
+                    .weight_type = type,
+                    .state_file = with_state ? kStateFile : ""},
+          .write_companions = write_companions,
           .keeps_best = options.save_best,
           .bytes = kSmallFilesBytes + layout.num_model_parameters() * size_of(type) +
                    (with_state ? state_file_bytes(layout) : 0)};
@@ -51,15 +51,15 @@ RunPosition position_at(uint64_t step, const RunPosition& start, const BatchShap
           .num_tokens = start.num_tokens + steps * shape.num_tokens()};
 }
 
-RunSaver::RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
+RunSaver::RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder* folder,
                    RunConfig config, std::string run_id, const RunPosition& start, Notice notice)
     : setup_(setup),
       config_(std::move(config)),
       run_id_(std::move(run_id)),
-      hashes_(data_hashes(setup)),
+      hashes_(folder != nullptr ? data_hashes(setup) : DataHashes{}),
       written_by_(written_by(options, setup)),
       saved_step_(start.step),
-      writer_(folder, options.save_keep.value_or(0), contents_of(options, setup),
+      writer_(folder, setup.ranks, options.save_keep.value_or(0), contents_of(options, setup),
               std::move(notice)) {}
 
 void RunSaver::save(Trainer& trainer, const RunPosition& position, std::string log_line,

@@ -1,6 +1,7 @@
 // Saves the checkpoints of a run, and decides what they contain.
 //
-// All methods are called from one thread. Errors: as CheckpointWriter.
+// Each rank has a RunSaver. All methods are called from one thread, and are collective. Errors: as
+// CheckpointWriter.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,15 @@ namespace ebb {
 
 class RunSaver {
  public:
-  /// `setup` and `folder` must outlive this object.
-  RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
+  /// `setup` and `folder` must outlive this object. `folder`: null on other ranks than rank 0.
+  /// `run_id`: the same on all ranks.
+  RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder* folder,
            RunConfig config, std::string run_id, const RunPosition& start, Notice notice);
 
   /// Throws the error of a failed save.
   void check() { writer_.check(); }
-  /// Starts a save, unless this step is saved already. `log_line` is the log's line of the step.
+  /// Starts a save, which waits for the one before, unless this step is saved already. `log_line`
+  /// is the log's line of the step.
   void save(Trainer& trainer, const RunPosition& position, std::string log_line,
             const BestEvaluation& best);
   /// Waits until the last save is complete.

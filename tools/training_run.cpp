@@ -56,7 +56,7 @@ class TrainingRun {
               const Signals& signals)
       : setup_(setup),
         start_(start_of(request.resumed, setup)),
-        logged_run_(logged_run(request.resumed)),
+        logged_run_(logged_run_of_all(request.resumed, setup.ranks)),
         progress_(progress),
         reports_(setup.ranks, progress, setup.notices),
         signals_(signals),
@@ -72,8 +72,8 @@ class TrainingRun {
         best_(request.resumed ? request.resumed->run.best : BestEvaluation{}),
         step_check_(setup.predicted.seconds, request.options) {
     if (options_.sample_steps) sampler_.emplace(options_, setup);
-    if (folder != nullptr) {
-      saver_.emplace(request.options, setup, *folder, config, logged_run_.run_id, start_,
+    if (!request.options.save.empty()) {
+      saver_.emplace(request.options, setup, folder, config, logged_run_.run_id, start_,
                      [this](const std::string& text) { progress_.notice(text); });
     }
     report_staging();
@@ -104,6 +104,13 @@ class TrainingRun {
   }
 
  private:
+  /// Rank 0 chooses the id of a new run.
+  static LoggedRun logged_run_of_all(const std::optional<Resumed>& resumed, Ranks* ranks) {
+    LoggedRun run = logged_run(resumed);
+    if (ranks != nullptr) run.run_id = texts_of_ranks(*ranks, run.run_id)[0];
+    return run;
+  }
+
   /// A signal to any rank stops all of them after the same step. A signal during the last step
   /// changes nothing.
   bool goes_on(uint64_t step) {
@@ -221,17 +228,7 @@ class TrainingRun {
 
   bool is_save_due(uint64_t step) const { return setup_.is_due(step, options_.steps_per_save()); }
 
-  /// With several ranks, rank 0 saves the state of all, and the others wait for it.
   void save(uint64_t step) {
-    if (setup_.ranks == nullptr) return save_from_first(step);
-    trainer_.flush();
-    on_first_rank(setup_.ranks, [&] {
-      save_from_first(step);
-      saver_->finish();
-    });
-  }
-
-  void save_from_first(uint64_t step) {
     if (log_) log_->sync();
     save_unsynced(step);
   }

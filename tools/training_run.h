@@ -36,7 +36,7 @@ struct RunFiles {
 RunFiles open_files(const TrainOptions& options);
 
 /// Runs all steps. `config`: what a checkpoint says about the run. `folder`: of checkpoints; null:
-/// this rank saves none.
+/// this rank saves none, or it is not rank 0.
 Summary run_training(const TrainRequest& request, const TrainSetup& setup, const RunConfig& config,
                      const SaveFolder* folder, RunFiles files, RunProgress& progress,
                      const Signals& signals);
