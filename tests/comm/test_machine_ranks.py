@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -154,14 +155,19 @@ class MachineRanks(unittest.TestCase):
         train = [EBB, "train", "--preset", "toy-bytes", "--data", __file__, "--seq-length", "64", "--steps", "3", "--threads", "1",
                  "--gradient-accumulation", "4", "--chunk-size", "256KiB", "--device-memory", "24MiB", "--host-memory", "1GB"]
 
-        def state_hash(command):
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        def results(command, folder):
+            """The hash of the state, and the weights and planes in the checkpoint; the header of a state has the id of its run."""
+            done = subprocess.run([*command, "--save", folder, "--save-steps", "2"], capture_output=True, text=True, check=False, timeout=120)
             self.assertEqual(done.returncode, 0, done.stderr)
-            return re.search(r"^state_hash (\w+)$", done.stdout, re.MULTILINE)[1]
+            state_hash = re.search(r"^state_hash (\w+)$", done.stdout, re.MULTILINE)[1]
+            checkpoint = pathlib.Path(folder) / "step-3"
+            return state_hash, (checkpoint / "model.safetensors").read_bytes(), (checkpoint / "state.ebb").read_bytes()[4096:]
 
-        one = state_hash(train)
-        for num_ranks in (2, 3):
-            self.assertEqual(state_hash([*MPIRUN, "-n", str(num_ranks), *train, "--rank-transport", "mpi"]), one)
+        with tempfile.TemporaryDirectory() as folder:
+            one = results(train, f"{folder}/1")
+            for num_ranks in (2, 3):
+                several = results([*MPIRUN, "-n", str(num_ranks), *train, "--rank-transport", "mpi"], f"{folder}/{num_ranks}")
+                self.assertTrue(several == one, f"{num_ranks} ranks")
 
 
 if __name__ == "__main__":

@@ -51,6 +51,37 @@ TEST_F(ProgramRaces, SavingWhileTrainingContinues) {
   EXPECT_TRUE(std::filesystem::exists(folder + "/run/step-6"));
 }
 
+/// Two ranks, each of which writes its part.
+TEST_F(ProgramRaces, RanksThatSaveWhileTrainingContinues) {
+  const std::string text = folder_.write("text", std::string(40000, 'x'));
+  const std::string folder = folder_.path().string();
+  const Outcome outcome = run({"train",
+                               "--preset",
+                               "toy-bytes",
+                               "--data",
+                               text,
+                               "--device",
+                               "host",
+                               "--ranks",
+                               "2",
+                               "--threads",
+                               "2",
+                               "--chunk-size",
+                               "256KiB",
+                               "--seq-length",
+                               "32",
+                               "--steps",
+                               "4",
+                               "--save",
+                               folder + "/run",
+                               "--save-steps",
+                               "1",
+                               "--gradient-accumulation",
+                               "2"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(std::filesystem::exists(folder + "/run/step-4"));
+}
+
 /// Memory sizes and changes of flags are planned in threads of their own.
 TEST_F(ProgramRaces, AdviceForARunThatDoesNotFit) {
   const Outcome outcome =

@@ -123,8 +123,10 @@ TEST_F(RankFaults, ASlowedRankChangesNothing) {
   EXPECT_SAYS(outcome.out, whole_hash());
 }
 
-/// The disk of rank 0, which writes the checkpoints, becomes full after some of them.
-TEST_F(RankFaults, AFullDiskEndsAllRanksAndKeepsTheCheckpoints) {
+/// A rank can write no more than 1 MiB of a file after some checkpoints.
+class FullDiskOfARank : public RankFaults, public testing::WithParamInterface<size_t> {};
+
+TEST_P(FullDiskOfARank, EndsAllRanksAndKeepsTheCheckpoints) {
   const Arguments constant = {"--lr-schedule", "constant"};
   EbbProcess process(train_on(3, constant + Arguments{"--steps", "100000", "--save", save(),
                                                       "--save-steps", "1", "--save-keep", "2"}),
@@ -132,18 +134,26 @@ TEST_F(RankFaults, AFullDiskEndsAllRanksAndKeepsTheCheckpoints) {
   wait_for_a_step();
   while (steps_saved().size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const std::vector<pid_t> children = children_of(process.id());
+  ASSERT_EQ(children.size(), 2u);
+  const pid_t full = GetParam() == 0 ? process.id() : children[GetParam() - 1];
   const rlimit limit = {1 << 20, RLIM_INFINITY};
-  ASSERT_EQ(::prlimit(process.id(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  ASSERT_EQ(::prlimit(full, RLIMIT_FSIZE, &limit, nullptr), 0);
   const Outcome outcome = process.wait();
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_SAYS(outcome.err, "File too large");
   EXPECT_SAYS(outcome.err, "is not saved, earlier checkpoints are unchanged");
+  EXPECT_SAYS(outcome.err, GetParam() == 0 ? "ebb: error: step-" : "ebb: error: rank 2 failed");
   for (const pid_t child : children) expect_ends(child);
+  for (const std::string& name : names_saved()) {
+    EXPECT_EQ(name.find('.'), std::string::npos) << "an unfinished checkpoint: " << name;
+  }
   ASSERT_GE(steps_saved().size(), 2u);
   const Arguments end = constant + Arguments{"--steps", std::to_string(steps_saved().back() + 2)};
   const std::string resumed = hash_of(train_on(2, end + Arguments{"--save", save(), "--resume"}));
   EXPECT_EQ(resumed, hash_of(train_on(1, end + Arguments{"--log", path("whole.jsonl")})));
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, FullDiskOfARank, testing::Values(0u, 2u));
 
 /// Rank 1 waits for a kernel, so its process cannot end by itself soon after its peer is lost.
 TEST_F(RankFaults, ASignalEndsARankWhosePeerIsLost) {

@@ -1,4 +1,10 @@
 // `ebb train --ranks`: processes that train together give the bits of one process.
+#include <sched.h>
+#include <sys/mount.h>
+
+#include <memory>
+#include <thread>
+
 #include "tests/tools/rank_runs.h"
 
 namespace ebb::test {
@@ -59,6 +65,52 @@ TEST_F(RankRuns, ResumeOnAnyNumber) {
   succeed(train_on(2, constant + Arguments{"--steps", "5", "--save", save(), "--resume"}));
   EXPECT_TRUE(has_checkpoint(3) && has_checkpoint(5));
   EXPECT_EQ(hash_of(train_on(1, constant + Arguments{"--save", save(), "--resume"})), whole);
+}
+
+/// Runs that continue copies of one checkpoint have its id.
+TEST_F(RankRuns, CheckpointsHaveTheBytesOfOneRank) {
+  const Arguments constant = {"--lr-schedule", "constant"};
+  succeed(train_on(1, constant + Arguments{"--steps", "2", "--save", save()}));
+  std::string weights, state;
+  for (const int num_ranks : {1, 2, 3, 4}) {
+    const std::string copy = path("copy" + std::to_string(num_ranks));
+    std::filesystem::copy(save(), copy, std::filesystem::copy_options::recursive);
+    succeed(train_on(num_ranks, constant + Arguments{"--steps", "5", "--save-steps", "1", "--save",
+                                                     copy, "--resume", "--log", copy + "/log"}));
+    const std::string last = copy + "/step-5";
+    if (num_ranks == 1) {
+      weights = content_of(last + "/model.safetensors");
+      state = content_of(last + "/state.ebb");
+      EXPECT_GT(state.size(), size_t{1} << 20);
+    }
+    EXPECT_TRUE(content_of(last + "/model.safetensors") == weights) << num_ranks << " ranks";
+    EXPECT_TRUE(content_of(last + "/state.ebb") == state) << num_ranks << " ranks";
+  }
+}
+
+/// Rank 1 has another file system at the path of the checkpoints.
+TEST_F(RankRuns, RankZeroWritesForARankThatDoesNotSeeTheFiles) {
+  std::filesystem::create_directories(save());
+  const Arguments arguments = train({"--gradient-accumulation", "4", "--micro-batch-size", "1",
+                                     "--steps", "4", "--save-steps", "2", "--save", save()});
+  std::unique_ptr<EbbProcess> one;
+  std::thread([&] {  // the new mounts are those of this thread and of its child
+    if (::unshare(CLONE_NEWNS) != 0) return;
+    if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return;
+    if (::mount("tmpfs", save().c_str(), "tmpfs", 0, "size=32m") != 0) return;
+    one.reset(new EbbProcess(start_rank(1, arguments)));
+  })
+      .join();
+  if (!one) GTEST_SKIP() << "mounting is not allowed here";
+  const Outcome outcome = start_rank(0, arguments).wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(one->wait().exit_code, 0);
+  EXPECT_SAYS(outcome.err, "rank 1 does not see '" + save() + "'");
+  EXPECT_EQ(names_saved(), (std::vector<std::string>{"step-2", "step-4"}));
+  const std::string both = content_of(saved(4) + "/model.safetensors");
+  std::filesystem::remove_all(saved(4));
+  succeed({"train", "--resume", "--save", save(), "--log", path("resumed.jsonl")});
+  EXPECT_TRUE(content_of(saved(4) + "/model.safetensors") == both);
 }
 
 TEST_F(RankRuns, ASignalToAnyRankStopsAllAndSaves) {

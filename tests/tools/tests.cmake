@@ -25,10 +25,11 @@ ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS test_support ebb_tools
 if(EBB_SANITIZE MATCHES thread)
   ebb_test(test_program_races SOURCES tools/test_program_races.cpp LIBS test_support)
 endif()
-# Under ThreadSanitizer test_checkpoint and test_program_races run the same threads.
+# Under ThreadSanitizer test_checkpoint, test_rank_saves and test_program_races run the same threads.
 ebb_test(test_checkpoints SOURCES tools/test_checkpoints.cpp tools/test_full_disk.cpp
   tools/test_committed_checkpoint.cpp tools/test_killed.cpp tools/test_old_checkpoints.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_rank_runs SOURCES tools/test_rank_agreement.cpp tools/test_rank_reports.cpp tools/test_rank_runs.cpp LIBS test_support ebb_tools NOT_TSAN)
+ebb_test(test_rank_saves SOURCES tools/test_rank_saves.cpp LIBS test_support ebb_tools)
 # Killed programs report nothing to a sanitizer; test_rank_runs runs the same code there.
 ebb_test(test_rank_faults SOURCES tools/test_rank_faults.cpp LIBS test_support ebb_tools NOT_SANITIZED)
 ebb_test(test_user_files SOURCES tools/test_user_files.cpp LIBS test_support ebb_tools NOT_TSAN)
