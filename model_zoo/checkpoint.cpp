@@ -16,7 +16,7 @@
 namespace ebb {
 namespace {
 
-const RankSet kOnlyRank = {true};
+const OwnerSet kOnlyRank = {true};
 
 constexpr uint64_t kHeader = 32;  // offset of the JSON in a state file (io/state_file.h)
 

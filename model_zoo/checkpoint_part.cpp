@@ -9,7 +9,7 @@
 
 namespace ebb {
 
-void write_planes(StateReader reader, const RankSet& owners, const WriteProgress& progress,
+void write_planes(StateReader reader, const OwnerSet& owners, const WriteProgress& progress,
                   StateFileWriter& file) {
   const Layout& layout = reader.layout();
   const std::vector<size_t> position = state_positions(layout);
@@ -32,7 +32,7 @@ void write_planes(StateReader reader, const RankSet& owners, const WriteProgress
 }
 
 void write_tensors(const StateReader& reader, std::span<const MappedTensor> tensors, DType type,
-                   const RankSet& owners, const WriteProgress& progress,
+                   const OwnerSet& owners, const WriteProgress& progress,
                    SafetensorsFolderWriter& files) {
   const bool as_computed = type == reader.layout().weight_type();
   store_weights(
@@ -56,7 +56,7 @@ CheckpointPart::CheckpointPart(const std::string& folder, FileUse use, const Che
                  state_header(reader.layout(), reader.counters(), numbers), use);
 }
 
-void CheckpointPart::write(StateReader reader, const RankSet& owners,
+void CheckpointPart::write(StateReader reader, const OwnerSet& owners,
                            const WriteProgress& progress) {
   write_tensors(reader, files_.tensors, files_.weight_type, owners, progress, weights_);
   if (state_) {

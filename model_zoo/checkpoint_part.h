@@ -30,11 +30,11 @@ using WriteProgress = std::function<void()>;
 
 /// Writes the planes of the chunks of `owners`, releases one parameter after the other, and ends
 /// the reader.
-void write_planes(StateReader reader, const RankSet& owners, const WriteProgress& progress,
+void write_planes(StateReader reader, const OwnerSet& owners, const WriteProgress& progress,
                   StateFileWriter& file);
 /// Writes the weights of the chunks of `owners` in `type`, as write_weights() does.
 void write_tensors(const StateReader& reader, std::span<const MappedTensor> tensors, DType type,
-                   const RankSet& owners, const WriteProgress& progress,
+                   const OwnerSet& owners, const WriteProgress& progress,
                    SafetensorsFolderWriter& files);
 
 /// What all ranks write together. All give the same.
@@ -54,7 +54,7 @@ class CheckpointPart {
 
   /// Writes the weights, then the planes, as the functions above; then syncs the files. REQUIRES:
   /// called once. No other rank writes the chunks of `owners`.
-  void write(StateReader reader, const RankSet& owners, const WriteProgress& progress);
+  void write(StateReader reader, const OwnerSet& owners, const WriteProgress& progress);
   /// What was written, with checksums: numbers for finish() of rank 0.
   std::vector<uint64_t> summary() const;
   /// Gives the files their final names, synced. `others`: the summaries of the other ranks. Throws

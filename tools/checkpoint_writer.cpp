@@ -56,7 +56,7 @@ struct CheckpointWriter::Save {
   std::string path = {};                           // of the unfinished folder
   std::optional<NewFolder> folder = {};            // on rank 0
   std::optional<CheckpointPart> part = {};         // none: this rank does not see the files
-  RankSet owners = {true};                         // whose chunks this rank writes
+  OwnerSet owners = {true};                        // whose chunks this rank writes
   std::vector<std::vector<uint64_t>> others = {};  // on rank 0: what the other ranks have written
 };
 

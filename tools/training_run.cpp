@@ -95,8 +95,11 @@ class TrainingRun {
         summary.seconds += record.step_seconds;
         if (!std::isnan(record.loss)) summary.last_loss = record.loss;
       }
-    } catch (const std::exception&) {
+    } catch (const NumericError&) {
       save_what_is_whole();
+      throw;
+    } catch (const std::exception&) {
+      if (setup_.ranks == nullptr) save_what_is_whole();
       throw;
     }
     finish(summary);
@@ -252,9 +255,9 @@ class TrainingRun {
   }
 
   /// Saves after an error that ends the run, if the state is complete. Errors of this save are only
-  /// reported.
+  /// reported. With several ranks, only after an error that all ranks throw.
   void save_what_is_whole() {
-    if (!saver_ || !whole_step_ || setup_.ranks != nullptr) return;
+    if (!saver_ || !whole_step_) return;
     try {
       save_unsynced(*whole_step_);
       saver_->finish();

@@ -7,7 +7,7 @@
 namespace ebb {
 
 std::vector<ElementRange> owned_ranges(const Layout& layout, ParameterId id,
-                                       const RankSet& owners) {
+                                       const OwnerSet& owners) {
   const uint64_t begin = layout.first_element(id), end = begin + layout.num_elements(id);
   const auto num_ranks = static_cast<uint32_t>(owners.size());
   std::vector<ElementRange> ranges;

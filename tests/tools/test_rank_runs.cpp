@@ -113,6 +113,14 @@ TEST_F(RankRuns, RankZeroWritesForARankThatDoesNotSeeTheFiles) {
   EXPECT_TRUE(content_of(saved(4) + "/model.safetensors") == both);
 }
 
+/// An error that all ranks throw: they save, and complete the checkpoint before it.
+TEST_F(RankRuns, SaveBeforeAnErrorOfBadNumbers) {
+  const Outcome lost = run(train_on(2, {"--save", save(), "--lr", "1e30", "--save-steps", "3"}));
+  EXPECT_EQ(lost.exit_code, 1) << lost.err;
+  EXPECT_SAYS(lost.err, "not a number in 3 steps in a row");
+  EXPECT_EQ(names_saved(), (std::vector<std::string>{"step-3", "step-4"}));
+}
+
 TEST_F(RankRuns, ASignalToAnyRankStopsAllAndSaves) {
   EbbProcess process(train_on(3, {"--steps", "100000", "--save", save()}), folder_.path());
   wait_for_a_step();

@@ -133,11 +133,11 @@ class CheckpointParts : public RankSaves {
   }
   /// Writes all parts, those of other ranks with these owners, and finishes the files.
   void write_parts(
-      const std::string& folder, const RankSet& first, const std::vector<RankSet>& others,
+      const std::string& folder, const OwnerSet& first, const std::vector<OwnerSet>& others,
       const std::function<void()>& before_finish = [] {}) {
     CheckpointPart zero = part(folder, FileUse::Create);
     std::vector<std::vector<uint64_t>> summaries;
-    for (const RankSet& owners : others) {
+    for (const OwnerSet& owners : others) {
       CheckpointPart joined = part(folder, FileUse::Join);
       joined.write(lock(), owners, [] {});
       summaries.push_back(joined.summary());
@@ -146,7 +146,7 @@ class CheckpointParts : public RankSaves {
     before_finish();
     zero.finish(summaries);
   }
-  std::string refusal(const RankSet& first, const std::vector<RankSet>& others) {
+  std::string refusal(const OwnerSet& first, const std::vector<OwnerSet>& others) {
     const std::string error =
         error_of<LogicError>([&] { write_parts("wrong", first, others); }).what();
     EXPECT_TRUE(files_of(path("wrong")).empty() || !fs::exists(path("wrong") / kStateFile));
