@@ -135,6 +135,7 @@ void CheckpointWriter::naming_step(Save& save, Work&& work) const {
                               name, format_bytes(contents_.bytes), format_bytes(free_bytes(save))),
                   error.path, error.error_number);
   } catch (const ConfigError& error) {  // the name was free when the run started
+    remove_files();
     throw Error(fmt::format("{} is not saved: {}", name, error.what()));
   } catch (...) {
     remove_files();
@@ -218,7 +219,8 @@ bool CheckpointWriter::share_out(Save& save, const StateReader& reader) {
   save.owners[ranks_->rank()] = save.part.has_value();
   const auto blind = static_cast<uint32_t>(std::ranges::find(sees, 0) - sees.begin());
   if (is_first) {
-    fs::remove(nonce_file);
+    std::error_code ignored;
+    fs::remove(nonce_file, ignored);
     for (uint32_t r = 0; r < ranks_->size(); ++r) save.owners[r] = r == 0 || sees[r] == 0;
   }
   if (blind == ranks_->size()) return true;
