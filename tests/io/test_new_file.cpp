@@ -33,6 +33,24 @@ TEST_F(NewFiles, ReplaceTheOldFileAtOnce) {
   EXPECT_THROW(file.commit(), LogicError);
 }
 
+TEST_F(NewFiles, SeveralWritersJoinOne) {
+  NewFile file(path("f"), 6);
+  file.write(0, as_bytes("the"));
+  {
+    NewFile other(path("f"), 6, FileUse::Join);
+    other.write(3, as_bytes("new"));
+    int num_calls = 0;
+    other.sync([&] { ++num_calls; });
+    EXPECT_GT(num_calls, 0);
+    EXPECT_THROW(other.commit(), LogicError);
+    EXPECT_THROW(NewFile(path("f"), 7, FileUse::Join), LogicError);
+  }
+  file.commit();
+  EXPECT_EQ(content_of(path("f")), "thenew");
+  EXPECT_EQ(names(), std::vector<std::string>{"f"});
+  EXPECT_EQ(error_of<IoError>([&] { NewFile(path("f"), 6, FileUse::Join); }).error_number, ENOENT);
+}
+
 TEST_F(NewFiles, LeaveNothingIfTheyAreNotCommitted) {
   { NewFile file(path("f"), 6); }
   { const NewFolder folder(path("d")); }
