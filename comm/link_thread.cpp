@@ -61,8 +61,8 @@ void MachineLink::serve_until_end() {
     forward_failure(now_s);
     leave(now_s);
     const bool has_sent = send_queued(), has_received = handle_received();
-    const bool has_read = end_reads(), has_ended = end_sends();
-    if (has_sent || has_received || has_read || has_ended) {
+    const bool has_read = end_reads(), has_ended = end_sends(), has_answered = answer_later(now_s);
+    if (has_sent || has_received || has_read || has_ended || has_answered) {
       active_s = now_s;
     } else {
       queued_.sleep(seen, now_s - active_s < kRecent_s ? kShortSleep_s : kLongSleep_s);
@@ -150,7 +150,11 @@ void MachineLink::handle(const LinkHeader& header, std::span<const std::byte> pa
       break;
     }
     case LinkHeader::Kind::Request:
-      answer(header, from);
+      if (pace_.is_emulated()) {
+        delayed_.push_back({pace_.passes_at(header.bytes, steady_now_s()), header, from});
+      } else {
+        answer(header, from);
+      }
       break;
     case LinkHeader::Kind::Failure:
       announce_failure(block(), from,
@@ -176,6 +180,15 @@ void MachineLink::answer(const LinkHeader& request, uint32_t to) {
   check_mpi(mpi_.send(to, kFirstSlot + request.number, shared.data() + request.offset,
                       request.bytes, &sending));
   sending_.push_back({sending, {}});
+}
+
+bool MachineLink::answer_later(double now_s) {
+  bool has_answered = false;
+  for (; !delayed_.empty() && delayed_.front().until_s <= now_s; delayed_.pop_front()) {
+    answer(delayed_.front().request, delayed_.front().to);
+    has_answered = true;
+  }
+  return has_answered;
 }
 
 bool MachineLink::end_reads() {
@@ -230,9 +243,9 @@ bool MachineLink::have_far_ranks_left() const {
 
 bool MachineLink::is_at_end(double now_s) {
   if (left_s_ == 0) return false;
-  const bool is_idle = sending_.empty() && std::ranges::all_of(slots_, [](const ReadSlot& slot) {
-                         return slot.request == nullptr;
-                       });
+  const bool is_idle =
+      sending_.empty() && delayed_.empty() &&
+      std::ranges::all_of(slots_, [](const ReadSlot& slot) { return slot.request == nullptr; });
   if (is_idle && have_far_ranks_left()) return true;
   if (block().failed.load() == 0 || now_s - left_s_ < kLeaveLimit_s) return false;
   may_finish_ = false;

@@ -28,7 +28,8 @@ bool is_set_within(const FutexWord& word, double limit_s) {
 
 }  // namespace
 
-MachineLink::MachineLink(const MpiFunctions& mpi) : mpi_(mpi), slots_(kReadSlots) {
+MachineLink::MachineLink(const MpiFunctions& mpi, double network_bytes_per_s)
+    : mpi_(mpi), slots_(kReadSlots), pace_(network_bytes_per_s) {
   for (ReadSlot& slot : slots_) {
     slot.data = std::make_unique_for_overwrite<std::byte[]>(kReadBytes);
     free_slots_.push_back(&slot);
@@ -36,8 +37,9 @@ MachineLink::MachineLink(const MpiFunctions& mpi) : mpi_(mpi), slots_(kReadSlots
 }
 
 // The thread owns the link, too. When the pointer that is returned is destroyed, the link ends.
-std::shared_ptr<MachineLink> MachineLink::start(const MpiFunctions& mpi, double timeout_s) {
-  const auto owned = std::make_shared<MachineLink>(mpi);
+std::shared_ptr<MachineLink> MachineLink::start(const MpiFunctions& mpi, double timeout_s,
+                                                double network_bytes_per_s) {
+  const auto owned = std::make_shared<MachineLink>(mpi, network_bytes_per_s);
   const std::shared_ptr<MachineLink> link(owned.get(), [owned](MachineLink* l) { l->end(); });
   owned->thread_ = start_quiet_thread([owned] { owned->run(); });
   if (!is_set_within(link->started_, timeout_s)) {

@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -29,6 +30,7 @@
 
 #include "comm/control_block.h"
 #include "comm/mpi/ebb_mpi.h"
+#include "comm/network_pace.h"
 #include "comm/rank_memory.h"
 
 namespace ebb {
@@ -69,9 +71,11 @@ class MachineLink {
   /// the rank leaves: its link ends when the ranks of all other machines have left, too, or two
   /// seconds after a failure. Throws RankLost if MPI has not started after timeout_s, because not
   /// all ranks have come, and Error if MPI refuses.
-  static std::shared_ptr<MachineLink> start(const MpiFunctions& mpi, double timeout_s);
+  static std::shared_ptr<MachineLink> start(const MpiFunctions& mpi, double timeout_s,
+                                            double network_bytes_per_s = 0);
 
-  explicit MachineLink(const MpiFunctions& mpi);
+  /// `network_bytes_per_s`: of the memory that it sends; 0: as fast as MPI.
+  MachineLink(const MpiFunctions& mpi, double network_bytes_per_s);
 
   const MpiPlace& place() const { return place_; }
   /// Begins to send and to receive. Called once.
@@ -98,6 +102,12 @@ class MachineLink {
     std::vector<std::byte> bytes;
     ReadSlot* slot;  // of a Request
   };
+  /// A request that an emulated network answers at a time.
+  struct Delayed {
+    double until_s;
+    LinkHeader request;
+    uint32_t to;
+  };
   struct Sending {
     MpiRequest* request;
     std::vector<std::byte> bytes;
@@ -117,6 +127,7 @@ class MachineLink {
   bool handle_received();
   void handle(const LinkHeader& header, std::span<const std::byte> payload, uint32_t from);
   void answer(const LinkHeader& request, uint32_t to);
+  bool answer_later(double now_s);
   bool end_reads();
   void beat(double now_s);
   void forward_failure(double now_s);
@@ -150,6 +161,8 @@ class MachineLink {
   // Of the thread.
   std::vector<uint32_t> partners_;
   std::vector<Sending> sending_;
+  NetworkPace pace_;
+  std::deque<Delayed> delayed_;
   std::vector<std::byte> received_;
   MpiRequest* receiving_ = nullptr;
   double beaten_s_ = 0;

@@ -12,6 +12,7 @@
 #include "comm/mpi_library.h"
 #include "comm/process_rank.h"
 #include "device/errors.h"
+#include "system/clock.h"
 
 namespace ebb {
 namespace {
@@ -22,7 +23,9 @@ class MachineRanks final : public ProcessRank {
  public:
   MachineRanks(std::shared_ptr<MachineLink> link, const std::shared_ptr<RankMemory>& memory,
                uint32_t rank, const ProcessRanksOptions& options)
-      : ProcessRank(memory, rank, options), link_(std::move(link)) {
+      : ProcessRank(memory, rank, options),
+        link_(std::move(link)),
+        pace_(options.network_bytes_per_s) {
     link_->serve(memory);
   }
   // Ranks of this machine that wait for this one see at once that it has left.
@@ -56,11 +59,13 @@ class MachineRanks final : public ProcessRank {
     ReadSlot* slot;
     uint32_t of;
     std::span<std::byte> into;
+    double at_s;
   };
   ReadSlot* take_slot(std::deque<Requested>& requested, uint32_t of);
   void take_answer(std::deque<Requested>& requested);
 
   const std::shared_ptr<MachineLink> link_;
+  NetworkPace pace_;  // of what this rank receives
 };
 
 // If a wait fails, the slots are not given back: answers may still come.
@@ -75,7 +80,7 @@ void MachineRanks::read(std::span<const RemotePart> parts) {
       const size_t n = std::min(MachineLink::kReadBytes, part.into.size() - done);
       ReadSlot* const slot = take_slot(requested, part.of);
       link_->request(*slot, part.of, part.offset + done, n);
-      requested.push_back({slot, part.of, part.into.subspan(done, n)});
+      requested.push_back({slot, part.of, part.into.subspan(done, n), steady_now_s()});
       done += n;
     }
   }
@@ -99,6 +104,7 @@ void MachineRanks::take_answer(std::deque<Requested>& requested) {
   const Requested first = requested.front();
   requested.pop_front();
   wait_for_bytes(first.slot->arrived, first.slot->num_requests, first.of, "sent its memory");
+  if (pace_.is_emulated()) sleep_until(pace_.passes_at(first.into.size(), first.at_s));
   std::memcpy(first.into.data(), first.slot->data.get(), first.into.size());
   link_->give_back(first.slot);
 }
@@ -122,7 +128,8 @@ uint32_t checked_ranks_per_machine(std::span<const uint32_t> machines) {
 
 std::unique_ptr<Ranks> join_machines(const LaunchedRank& launched, uint32_t ranks_per_machine,
                                      const ProcessRanksOptions& options) {
-  const auto link = MachineLink::start(load_mpi_library(), options.timeout_s);
+  const auto link =
+      MachineLink::start(load_mpi_library(), options.timeout_s, options.network_bytes_per_s);
   const MpiPlace& place = link->place();
   if (place.rank != launched.rank || place.size != launched.size) {
     throw ConfigError(fmt::format(

@@ -43,6 +43,9 @@ struct ProcessRanksOptions {
   RankTransport transport = RankTransport::Auto;
   /// For tests of RankTransport::Mpi: so many ranks are treated as one machine.
   uint32_t ranks_per_machine = 1;
+  /// With RankTransport::Mpi: copies between ranks take as long as with a network of this bandwidth
+  /// of each rank, in each direction; 0: as fast as MPI.
+  double network_bytes_per_s = 0;
 };
 
 /// Makes the memory of a run of `size` ranks. Returns a file descriptor, which programs inherit

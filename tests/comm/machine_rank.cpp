@@ -41,6 +41,24 @@ void work_for_ever(Ranks& ranks) {
   }
 }
 
+constexpr double kPacedBytesPerS = 20e6;
+
+/// All other ranks copy 4 MB from rank 0: together they take as long as its network sends them.
+void check_pace(Ranks& ranks) {
+  constexpr size_t kBytes = 4'000'000;
+  std::vector<std::byte> copy(kBytes);
+  const RemotePart part = {0, 0, copy};
+  ranks.share(kBytes);
+  const double begin_s = steady_now_s();
+  if (ranks.rank() > 0) ranks.read({&part, 1});
+  ranks.exchange({}, {});  // all have read
+  const double least_s = (ranks.size() - 1) * kBytes / kPacedBytesPerS;
+  const double seconds = steady_now_s() - begin_s;
+  if (seconds < least_s || seconds > 3 * least_s + 1) {
+    throw Error(fmt::format("{} s, at least {} s", seconds, least_s));
+  }
+}
+
 void run(std::string_view name, Ranks& ranks) {
   const uint32_t last = ranks.size() - 1;
   if (name == "cases") {
@@ -48,6 +66,8 @@ void run(std::string_view name, Ranks& ranks) {
     check_share(ranks);
     check_reads_of_threads(ranks);
     check_ring(ranks);
+  } else if (name == "paced") {
+    check_pace(ranks);
   } else if (name == "disagreements") {
     check_disagreements(ranks);
   } else if (name == "work") {
@@ -92,11 +112,12 @@ int as_rank(char** argv) {
       sleep_until(steady_now_s() + 20);
       return 0;
     }
-    ranks =
-        join_ranks_of_environment({.timeout_s = std::atof(argv[3]),
-                                   .silence_s = std::atof(argv[4]),
-                                   .transport = RankTransport::Mpi,
-                                   .ranks_per_machine = static_cast<uint32_t>(std::atoi(argv[2]))});
+    ranks = join_ranks_of_environment(
+        {.timeout_s = std::atof(argv[3]),
+         .silence_s = std::atof(argv[4]),
+         .transport = RankTransport::Mpi,
+         .ranks_per_machine = static_cast<uint32_t>(std::atoi(argv[2])),
+         .network_bytes_per_s = std::string_view(argv[1]) == "paced" ? kPacedBytesPerS : 0});
     say(fmt::format("rank {} joined, process {}", rank, getpid()));
     run(argv[1], *ranks);
     say(fmt::format("rank {} ends", rank));

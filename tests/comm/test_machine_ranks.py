@@ -82,6 +82,9 @@ class MachineRanks(unittest.TestCase):
     def test_cases(self):
         self.check_success("cases", [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2)])
 
+    def test_emulated_network(self):
+        self.check_success("paced", [(2, 1), (4, 1)])
+
     def test_disagreements(self):
         self.check_success("disagreements", [(2, 1), (4, 2)])
 
