@@ -70,8 +70,9 @@ constexpr Preset bert(std::string_view name, int64_t channels, int64_t layers, i
           description};
 }
 
-// Sources: GPT-2: Radford et al. 2019. GPT-3: Brown et al. 2020, table 2.1. All others: the
-// config.json of the base models on the Hugging Face hub.
+// Sources: GPT-2: Radford et al. 2019. GPT-3: Brown et al. 2020, table 2.1. gpt-1t: Narayanan et
+// al. 2021, table 1 (arXiv 2104.04473). All others: the config.json of the base models on the
+// Hugging Face hub.
 constexpr Preset kPresets[] = {
     gpt("toy-bytes", 256, 256, 128, 4, 4, "a toy over bytes, for trying things out"),
     gpt("gpt-6x384-bytes", 256, 1024, 384, 6, 6, "6 layers of 384 channels over bytes"),
@@ -85,6 +86,7 @@ constexpr Preset kPresets[] = {
     gpt("gpt3-6.7b", 50257, 2048, 4096, 32, 32, "GPT-3 6.7B"),
     gpt("gpt3-13b", 50257, 2048, 5120, 40, 40, "GPT-3 13B"),
     gpt("gpt3-175b", 50257, 2048, 12288, 96, 96, "GPT-3 175B"),
+    gpt("gpt-1t", 51200, 2048, 25600, 128, 160, "a GPT with a trillion parameters"),
     {"llama-toy-bytes", tied(llama(256, 1024, 128, 4, {4, 2, 32}, 352, {})),
      "a toy of the Llama family over bytes"},
     {"llama-6x384-bytes", tied(llama(256, 2048, 384, 6, {6, 2, 64}, 1024, {})),

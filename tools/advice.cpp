@@ -314,9 +314,15 @@ std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& co
   return best;
 }
 
+bool searches_gains(const PlannedStep& planned) {
+  constexpr size_t kMostOperations = 300'000;
+  return planned.prepared.plan.ops.size() <= kMostOperations;
+}
+
 std::vector<Gain> gains(const TrainOptions& options, const PlanContext& context,
                         const PlannedStep& planned) {
   if (planned.predicted.seconds == 0 || most_gain(planned) < kLeastGain) return {};
+  if (!searches_gains(planned)) return {};
   std::vector<Alternatives> kinds =
       flag_changes({.options = options}, Goal::FasterPlan, context.device.kind != DeviceKind::Host);
   auto more = more_device_memory(options, context, planned.prepared.full_device_bytes);

@@ -84,8 +84,11 @@ inline constexpr double kLeastGain = 1.05;
 /// nullopt if no change reaches kLeastGain, if the training does not fit, or if the rates of the
 /// machine are not known.
 std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& context);
+/// Does gains() plan changes? Each of them would take seconds for a longer plan.
+bool searches_gains(const PlannedStep& planned);
 /// For a plan that fits, returns the changes that reach kLeastGain, the fastest first. `planned` is
-/// plan_step_of(options, context). Only plans changes if the bound leaves room for such a gain.
+/// plan_step_of(options, context). Only plans changes if the bound leaves room for such a gain, and
+/// if searches_gains().
 std::vector<Gain> gains(const TrainOptions& options, const PlanContext& context,
                         const PlannedStep& planned);
 /// "--device-memory 96MiB: 1.21 x the tokens/s, as predicted"

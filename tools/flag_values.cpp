@@ -96,6 +96,11 @@ LinkRates link_value(std::string_view flag, std::string_view text) {
   throw_bad_value(flag, text, kLinkSyntax);
 }
 
+double network_value(std::string_view flag, std::string_view text) {
+  if (const auto rate = parse_byte_rate(text)) return *rate;
+  throw_bad_value(flag, text, kByteRateSyntax);
+}
+
 ComputeRates compute_rates_value(std::string_view flag, std::string_view text) {
   if (const auto rates = parse_compute_rates(text)) return *rates;
   throw_bad_value(flag, text, kEmulateComputeSyntax);

@@ -40,6 +40,8 @@ std::string path_value(std::string_view flag, std::string_view text, const char*
 /// At least one byte.
 size_t size_value(std::string_view flag, std::string_view text);
 LinkRates link_value(std::string_view flag, std::string_view text);
+/// Bytes per second.
+double network_value(std::string_view flag, std::string_view text);
 ComputeRates compute_rates_value(std::string_view flag, std::string_view text);
 
 template <class T>

@@ -48,7 +48,13 @@ constexpr RateField kFields[] = {
     rate("store_bytes_per_s", &Machine::store_bytes_per_s),
     rate("update_bytes_per_s", &Machine::update_bytes_per_s),
     optional(rate("copy_bytes_per_s", &Machine::copy_bytes_per_s)),
-    not_measured(optional(rate("host_bytes_per_s", &Machine::host_bytes_per_s)))};
+    not_measured(optional(rate("host_bytes_per_s", &Machine::host_bytes_per_s))),
+    not_measured(optional(rate("network_bytes_per_s", &Machine::network_bytes_per_s))),
+    not_measured(optional({.name = "message_s",
+                           .member = &Machine::message_s,
+                           .less_is_faster = true,
+                           .least = 0,
+                           .most = 1e3}))};
 
 /// The rates of an emulated link and of emulated compute replace the measured ones.
 Machine as_emulated(Machine machine, const DeviceOptions& options) {

@@ -30,6 +30,7 @@ constexpr OptionFlag kFlags[] = {
     {"micro_batch_order", "--micro-batch-order"},
     {"micro_batch_size", "--micro-batch-size"},
     {"model", "--model"},
+    {"network", "--network"},
     {"pinned_memory", "--pinned"},
     {"preset", "--preset"},
     {"rank_transport", "--rank-transport"},

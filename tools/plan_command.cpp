@@ -5,6 +5,7 @@
 #include <future>
 
 #include "device/errors.h"
+#include "device/planes.h"
 #include "io/new_file.h"
 #include "tools/advice.h"
 #include "tools/cli.h"
@@ -35,16 +36,28 @@ Report report_of(const PlanContext& context, const PlannedStep& step) {
   return report;
 }
 
-/// One rank has all memory of the machine, and does not need groups.
-std::optional<double> seconds_of_one_rank(TrainOptions options, const PlanContext& context) {
-  options.ranks = 1;
+/// One rank has all memory of the machine, and does not need groups. Not planned if the machine
+/// has too little memory for the state alone, nor for more ranks than a machine has if it would
+/// take seconds: one rank does as much as all of them together.
+std::optional<double> seconds_of_one_rank(TrainOptions options, const PlanContext& context,
+                                          const PlannedStep& step) {
+  const size_t state = state_bytes(step.prepared.layout->weight_type(), step.num_parameters);
+  const size_t memory = options.host_memory.value_or(context.machine.host_memory_bytes) +
+                        step.budgets.device_memory.value_or(0);
+  constexpr uint64_t kFewRanks = 8, kMostOperations = 300'000;
+  const bool is_long = step.num_ranks() > kFewRanks &&
+                       step.num_ranks() * step.prepared.plan.ops.size() > kMostOperations;
+  if (state > memory || is_long) return std::nullopt;
+  options.ranks = options.nodes = 1;
   options.groups.reset();
   const auto one = try_step(options, context);
   return one ? std::optional(one->predicted.seconds) : std::nullopt;
 }
 
 void print_fit(const PlanRequest& request, const PlanContext& context, PlannedStep step) {
-  if (step.num_ranks() > 1) step.one_rank_s = seconds_of_one_rank(request.options, context);
+  if (step.num_ranks() > 1) {
+    step.one_rank_s = seconds_of_one_rank(request.options, context, step);
+  }
   const std::vector<Gain> faster = gains(request.options, context, step);
   fmt::print("{}",
              request.json ? plan_json(context, step, faster) : format_plan(context, step, faster));
@@ -68,9 +81,10 @@ void print_misfit(const PlanRequest& request, const PlanContext& context, const 
       .memory = memory,
       .changes = changes.get()};
   if (const uint32_t num_ranks = planned_place(request.options).num_ranks; num_ranks > 1) {
+    const uint32_t of_machine = planned_place(request.options).ranks_per_machine();
     misfit.request.push_back(fmt::format(
-        "ranks   {}; the memory of one of them follows, and each has 1/{} of the host memory",
-        num_ranks, num_ranks));
+        "ranks   {}; the memory of one of them follows, and each has 1/{} of the host memory{}",
+        num_ranks, of_machine, of_machine < num_ranks ? " of its machine" : ""));
   }
   if (assumes_host_memory(request.options, context)) {
     misfit.assumed_host_bytes = context.machine.host_memory_bytes;
@@ -111,7 +125,7 @@ int plan_command(std::vector<std::string> arguments) {
   const PlannedMachine machine = planned_machine(request);
   if (!request.write_machine.empty()) write_new_file(request.write_machine, to_json(machine));
   const PlanContext context = plan_context(request, machine);
-  check_ranks(planned_place(request.options).num_ranks, context);
+  check_ranks(request.options, context);
   if (request.sweep == Sweep::None) return print_plan(request, context);
   sweep_plans(request, context, [](const std::string& row) {
     fmt::print("{}", row);

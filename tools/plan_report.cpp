@@ -70,7 +70,7 @@ std::string speed_text(const Speed& speed) {
 
 /// The pessimistic times, which the plan is chosen for, with the optimistic ones in brackets.
 std::string seconds_text(const PlannedStep& step, const PlannedMachine& machine) {
-  const auto& [seconds, bound] = step.predicted;
+  const auto& [seconds, bound, num_simulated] = step.predicted;
   const Speed speed = speed_of(step);
   const std::string best =
       machine.optimistic
@@ -86,7 +86,8 @@ std::string seconds_text(const PlannedStep& step, const PlannedMachine& machine)
 /// RAM is sold in GB: " (119.21 GiB are 128.0 GB)".
 std::string host_gigabytes_text(const PlannedStep& step) {
   if (!step.budgets.host_memory) return "";
-  const size_t all_bytes = *step.budgets.host_memory * step.num_ranks();
+  const size_t all_bytes =
+      *step.budgets.host_memory * (step.num_ranks() / step.num_machines());  // of a machine
   return fmt::format(" ({} are {}{})", format_bytes(all_bytes), format_gigabytes(all_bytes),
                      step.assumes_host_memory ? ", which is assumed: give --host-memory" : "");
 }
@@ -99,10 +100,12 @@ std::string fits_text(const PlannedStep& step) {
   const Ledger& ledger = step.prepared.ledger;
   if (step.num_ranks() > 1) {
     const uint32_t num_ranks = step.num_ranks();
-    return fmt::format("yes: rank 0 takes {} on its device and {} in host memory; all ranks {}{}",
+    const size_t of_machine = *step.budgets.host_memory * (num_ranks / step.num_machines());
+    return fmt::format("yes: rank 0 takes {} on its device and {} in host memory; {} {}{}",
                        of(ledger.total(Tier::Device), step.budgets.device_memory),
                        of(ledger.total(Tier::Host), step.budgets.host_memory),
-                       of(step.bytes_of_all(Tier::Host), *step.budgets.host_memory * num_ranks),
+                       step.num_machines() > 1 ? "the ranks of a machine" : "all ranks",
+                       of(step.bytes_of_machine(Tier::Host), of_machine),
                        host_gigabytes_text(step));
   }
   return fmt::format("yes: {} on the device, {} in host memory{}",
@@ -167,57 +170,58 @@ Json to_json(const Ledger& ledger) {
   return classes;
 }
 
-/// Rank 0 and the other ranks.
-std::vector<const Preparation*> all_ranks(const PlannedStep& step) {
-  std::vector<const Preparation*> ranks = {&step.prepared};
-  for (const Preparation& other : step.other_ranks) ranks.push_back(&other);
-  return ranks;
-}
-
 /// "4, each with 4 of 16 micro-batches; 4 groups; 3.62 x the speed of one rank with its best plan"
 std::string ranks_text(const PlannedStep& step) {
   const Division& division = step.prepared.division;
   uint32_t fewest = UINT32_MAX, most = 0;
-  for (const Preparation* const p : all_ranks(step)) {
-    fewest = std::min(fewest, p->share.micro_batches.count);
-    most = std::max(most, p->share.micro_batches.count);
+  for (const RankTotals& rank : step.ranks) {
+    fewest = std::min(fewest, rank.num_micro_batches);
+    most = std::max(most, rank.num_micro_batches);
   }
   const std::string count =
       fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most);
-  return fmt::format("{}, each with {} of {} micro-batches; {} groups{}", step.num_ranks(), count,
-                     division.num_micro_batches, division.num_groups,
-                     step.one_rank_s
-                         ? fmt::format("; {:.2f} x the speed of one rank with its best plan, which "
-                                       "takes {:.4g} s for these micro-batches",
-                                       *step.one_rank_s / step.predicted.seconds, *step.one_rank_s)
-                         : "");
+  return fmt::format(
+      "{}{}, each with {} of {} micro-batches; {} groups{}", step.num_ranks(),
+      step.num_machines() > 1 ? fmt::format(" on {} machines", step.num_machines()) : "", count,
+      division.num_micro_batches, division.num_groups,
+      step.one_rank_s ? fmt::format("; {:.2f} x the speed of one rank with its best plan, which "
+                                    "takes {:.4g} s for these micro-batches",
+                                    *step.one_rank_s / step.predicted.seconds, *step.one_rank_s)
+                      : "");
 }
 
-/// The memory of each class: of a rank, and of all ranks together.
+/// The memory of each class: of a rank, of the ranks of a machine if there are several, and of all
+/// ranks together.
 std::string memory_of_ranks(const PlannedStep& step) {
-  const std::vector<const Preparation*> ranks = all_ranks(step);
-  const auto line = [](std::string_view name, const std::string& device, const std::string& host,
-                       const std::string& all) {
-    return fmt::format("  {:<20} {:>12} {:>26} {:>14}\n", name, device, host, all);
+  const bool has_machines = step.num_machines() > 1;
+  const auto line = [&](std::string_view name, const std::string& device, const std::string& host,
+                        const std::string& machine, const std::string& all) {
+    return fmt::format("  {:<20} {:>12} {:>26} {:>14}{}\n", name, device, host,
+                       has_machines ? machine : all,
+                       has_machines ? fmt::format(" {:>14}", all) : "");
   };
   const auto row = [&](std::string_view name, const auto& bytes_of) {
     size_t device = 0, least = SIZE_MAX, most = 0, all = 0;
-    for (const Preparation* const p : ranks) {
-      const size_t host = bytes_of(p->ledger, Tier::Host);
-      device = std::max(device, bytes_of(p->ledger, Tier::Device));
+    std::vector<size_t> of_machine(step.num_machines(), 0);
+    for (size_t rank = 0; rank < step.ranks.size(); ++rank) {
+      const Ledger& ledger = step.ranks[rank].ledger;
+      const size_t host = bytes_of(ledger, Tier::Host);
+      device = std::max(device, bytes_of(ledger, Tier::Device));
       least = std::min(least, host);
       most = std::max(most, host);
+      of_machine[rank * of_machine.size() / step.ranks.size()] += host;
       all += host;
     }
     const auto cell = [](size_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; };
     const std::string range =
         cell(least) == cell(most) ? cell(most) : cell(least) + " to " + cell(most);
-    return line(name, cell(device), range, cell(all));
+    return line(name, cell(device), range, cell(std::ranges::max(of_machine)), cell(all));
   };
-  std::string text = line("memory", "each device", "host, of a rank", "of all ranks");
+  std::string text =
+      line("memory", "each device", "host, of a rank", "of a machine", "of all ranks");
   std::vector<std::string_view> names;
-  for (const Preparation* const p : ranks) {
-    for (const LedgerEntry& e : p->ledger.entries()) {
+  for (const RankTotals& rank : step.ranks) {
+    for (const LedgerEntry& e : rank.ledger.entries()) {
       if (std::ranges::find(names, e.name) != names.end()) continue;
       names.push_back(e.name);
       text +=
@@ -229,20 +233,24 @@ std::string memory_of_ranks(const PlannedStep& step) {
 
 Json ranks_json(const PlannedStep& step) {
   Json json = {{"ranks", step.num_ranks()},
+               {"nodes", step.num_machines()},
+               {"simulated", step.predicted.num_simulated},
                {"groups", step.prepared.division.num_groups},
                {"device_bytes", step.bytes_of_all(Tier::Device)},
-               {"host_bytes", step.bytes_of_all(Tier::Host)}};
+               {"host_bytes", step.bytes_of_all(Tier::Host)},
+               {"machine_host_bytes", step.bytes_of_machine(Tier::Host)}};
   if (step.one_rank_s) {
     json["one_rank_seconds"] = *step.one_rank_s;
     json["speed_up"] = *step.one_rank_s / step.predicted.seconds;
   }
-  for (const Preparation* const p : all_ranks(step)) {
-    json["of_each"].push_back({{"micro_batches", p->share.micro_batches.count},
-                               {"loaded_bytes", p->plan.loaded_bytes},
-                               {"stored_bytes", p->plan.stored_bytes},
-                               {"device_bytes", p->ledger.total(Tier::Device)},
-                               {"host_bytes", p->ledger.total(Tier::Host)},
-                               {"memory", to_json(p->ledger)}});
+  for (const RankTotals& rank : step.ranks) {
+    json["of_each"].push_back({{"micro_batches", rank.num_micro_batches},
+                               {"loaded_bytes", rank.loaded_bytes},
+                               {"stored_bytes", rank.stored_bytes},
+                               {"fetched_bytes", rank.fetched_bytes},
+                               {"device_bytes", rank.ledger.total(Tier::Device)},
+                               {"host_bytes", rank.ledger.total(Tier::Host)},
+                               {"memory", to_json(rank.ledger)}});
   }
   return json;
 }
@@ -259,7 +267,7 @@ std::string machine_line(const Machine& m, const std::optional<Machine>& optimis
   const auto gigabytes = [&](double Machine::*rate) {
     return ends_text(m.*rate / 1e9, best.*rate / 1e9);
   };
-  return fmt::format("{}; GB/s: {} up, {} down, {} update{}{}", compute_line(m, best),
+  return fmt::format("{}; GB/s: {} up, {} down, {} update{}{}{}", compute_line(m, best),
                      gigabytes(&Machine::load_bytes_per_s), gigabytes(&Machine::store_bytes_per_s),
                      gigabytes(&Machine::update_bytes_per_s),
                      m.copy_bytes_per_s > 0
@@ -267,6 +275,9 @@ std::string machine_line(const Machine& m, const std::optional<Machine>& optimis
                          : "",
                      m.host_bytes_per_s > 0
                          ? fmt::format(", {} in host memory", gigabytes(&Machine::host_bytes_per_s))
+                         : "",
+                     m.network_bytes_per_s > 0
+                         ? fmt::format(", {} network", gigabytes(&Machine::network_bytes_per_s))
                          : "");
 }
 
@@ -330,6 +341,10 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
     lines.push_back(fmt::format("{:<8}{}", name, value));
   };
   if (step.num_ranks() > 1) line("ranks", ranks_text(step));
+  if (const uint32_t some = step.predicted.num_simulated; some < step.num_ranks()) {
+    line("", fmt::format("{} simulated, and the others are taken to do the same at the same time",
+                         some == 1 ? "one rank is" : fmt::format("{} ranks are", some)));
+  }
   line("fits", fits_text(step));
   line("device",
        fmt::format("the smallest budget that works{} is {}; beyond {} more memory is used only for "
@@ -342,10 +357,14 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
          "\"at best\" is the time of this plan with the optimistic value of each rate; the plan "
          "is chosen for the pessimistic values");
   }
-  line("traffic",
-       fmt::format("a step loads {} and stores {}, in {} chunks of {} and {} blocks",
-                   format_bytes(p.plan.loaded_bytes), format_bytes(p.plan.stored_bytes),
-                   p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()), p.num_blocks));
+  const size_t fetched_bytes = p.plan.fetched_bytes;
+  line("traffic", fmt::format("a step loads {}{} and stores {}, in {} chunks of {} and {} blocks",
+                              format_bytes(p.plan.loaded_bytes),
+                              fetched_bytes > 0 ? fmt::format(" ({} of it from other machines)",
+                                                              format_bytes(fetched_bytes))
+                                                : "",
+                              format_bytes(p.plan.stored_bytes), p.layout->num_chunks(),
+                              format_bytes(p.layout->chunk_bytes()), p.num_blocks));
   for (const std::string& reasons : traffic_reasons(traffic_of(p.plan, *p.layout))) {
     line("", reasons);
   }
@@ -362,7 +381,10 @@ std::string format_plan(const PlanContext& context, const PlannedStep& step,
   std::string_view title = "faster";
   // Without rates nothing is known about speed.
   if (gains.empty() && step.predicted.seconds > 0) {
-    text += fmt::format("{:<8}{}\n", title, format_gain(std::nullopt));
+    text += fmt::format("{:<8}{}\n", title,
+                        searches_gains(step)
+                            ? format_gain(std::nullopt)
+                            : "not searched, because each change of a flag takes seconds to plan");
   }
   for (const Gain& gain : gains) {
     text += fmt::format("{:<8}{}\n", title, format_gain(gain));
@@ -383,7 +405,7 @@ std::string format_plan(const PlanContext& context, const PlannedStep& step,
 std::string plan_json(const PlanContext& context, const PlannedStep& step,
                       std::span<const Gain> gains) {
   const Preparation& p = step.prepared;
-  const auto& [seconds, bound] = step.predicted;
+  const auto& [seconds, bound, num_simulated] = step.predicted;
   Json json = {{"fits", true},
                {"model", step.model_name},
                {"parameters", step.num_parameters},
@@ -399,7 +421,8 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step,
                  {"load", bound.load_s},
                  {"store", bound.store_s},
                  {"update", bound.update_s},
-                 {"host memory", bound.host_memory_s}}},
+                 {"host memory", bound.host_memory_s},
+                 {"network", bound.network_s}}},
                {"tokens_per_second", step.tokens_per_second()},
                {"optimistic_tokens_per_second", speed_of(step).optimistic},
                {"tflops", step.flops / seconds / 1e12},

@@ -63,6 +63,15 @@ uint32_t evaluation_batches(const TrainOptions& options, const PlanContext& cont
       std::min(options.batches_per_evaluation(), num_batches_for(samples, shape.batch_size)));
 }
 
+void check_nodes(const TrainOptions& options) {
+  const uint64_t num_ranks = std::max<uint64_t>(1, options.ranks), nodes = options.nodes;
+  if (num_ranks % nodes == 0) return;
+  throw ConfigError(fmt::format(
+      "--nodes {}: each machine has the same number of ranks, and {} ranks are not a multiple of "
+      "{}; try --ranks {}",
+      nodes, num_ranks, nodes, (num_ranks + nodes - 1) / nodes * nodes));
+}
+
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
   for (const PlannedMachine& machine : machine_presets()) names.push_back(machine.name);
@@ -90,9 +99,9 @@ void add_plan_flags(CommandLine& line, PlanRequest& request) {
   group.add(
       "--sweep", "device-memory|step-tokens|ranks",
       "print a table of plans: for device budgets from the smallest that works; for 1, 2, 4, ... "
-      "times the micro-batches of a step; or for 1, 2, 4, ... ranks, up to one for each device, "
-      "with "
-      "--gradient-accumulation micro-batches of each rank, because a device needs tokens of its "
+      "times the micro-batches of a step; or for 1, 2, 4, ... ranks, up to one for each device "
+      "of one machine and then of 2, 4, ... --nodes, with --gradient-accumulation micro-batches of "
+      "each rank, because a device needs tokens of its "
       "own "
       "to hide its loads, and without --groups with as many groups as ranks",
       [&request](std::string_view flag, std::string_view text) {
@@ -127,6 +136,7 @@ void validate(const PlanRequest& request) {
         fmt::format("--sweep ranks chooses the numbers of ranks itself: leave out --ranks {}",
                     request.options.ranks));
   }
+  if (request.options.nodes > 1 && request.sweep == Sweep::None) check_nodes(request.options);
   if (request.options.ranks > 1 && !request.html.empty()) {
     throw ConfigError("--html shows the step of one rank: leave it out, or --ranks");
   }
@@ -151,8 +161,22 @@ PlannedMachine this_machine(const DeviceOptions& device) {
               on_host ? 1 : static_cast<int>(std::max<size_t>(1, probe_cuda().devices.size()))};
 }
 
+namespace {
+
+/// --network replaces the rate of the machine, or says it.
+PlannedMachine with_network(PlannedMachine machine, const TrainOptions& options) {
+  if (options.network_bytes_per_s == 0) return machine;
+  machine.rates.network_bytes_per_s = options.network_bytes_per_s;
+  if (machine.optimistic) machine.optimistic->network_bytes_per_s = options.network_bytes_per_s;
+  return machine;
+}
+
+}  // namespace
+
 PlannedMachine planned_machine(const PlanRequest& request) {
-  if (request.machine_name != "this") return find_machine(request.machine_name);
+  if (request.machine_name != "this") {
+    return with_network(find_machine(request.machine_name), request.options);
+  }
   const DeviceOptions device = whole_device_options(request.options);
   PlannedMachine machine = this_machine(device);
   const MachineRates rates =
@@ -160,7 +184,7 @@ PlannedMachine planned_machine(const PlanRequest& request) {
   if (const auto notice = busy_notice(rates.other_load, request.options)) say(*notice + "\n");
   machine.rates = rates.machine;
   machine.sources = measured_sources();
-  return machine;
+  return with_network(std::move(machine), request.options);
 }
 
 PlanContext plan_context(const PlanRequest& request, const PlannedMachine& machine) {
@@ -227,32 +251,52 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context
                               !source.has_weights),
               step.budgets, machine.rates);
   const Candidate& chosen = step.chosen();
-  step.predicted = {chosen.seconds, chosen.bound};
+  step.predicted = {.seconds = chosen.seconds, .bound = chosen.bound};
+  std::vector<Preparation> others;
   if (place.num_ranks > 1) {
-    step.other_ranks = prepare_others(step.prepared, *model, step.budgets);
-    step.predicted = predict_step(step.prepared, step.other_ranks, machine.rates);
+    others = prepare_others(step.prepared, *model, step.budgets);
+    step.predicted = predict_step(step.prepared, others, machine.rates);
+    step.ranks = totals_of_ranks(step.prepared, others);
   }
-  step.optimistic_s =
-      machine.optimistic
-          ? predict_step(step.prepared, step.other_ranks, *machine.optimistic).seconds
-          : step.predicted.seconds;
+  step.optimistic_s = machine.optimistic
+                          ? predict_step(step.prepared, others, *machine.optimistic).seconds
+                          : step.predicted.seconds;
   return step;
 }
 
 size_t PlannedStep::bytes_of_all(Tier tier) const {
-  size_t bytes = prepared.ledger.total(tier);
-  for (const Preparation& other : other_ranks) bytes += other.ledger.total(tier);
+  if (ranks.empty()) return prepared.ledger.total(tier);
+  size_t bytes = 0;
+  for (const RankTotals& rank : ranks) bytes += rank.ledger.total(tier);
   return bytes;
 }
 
+size_t PlannedStep::bytes_of_machine(Tier tier) const {
+  if (ranks.empty()) return prepared.ledger.total(tier);
+  std::vector<size_t> bytes(num_machines(), 0);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    bytes[rank * bytes.size() / ranks.size()] += ranks[rank].ledger.total(tier);
+  }
+  return std::ranges::max(bytes);
+}
+
 // On this machine several ranks may use one device, as in training.
-void check_ranks(uint32_t num_ranks, const PlanContext& context) {
-  const uint32_t most = most_ranks(context.machine);
-  if (context.is_here || num_ranks <= most) return;
-  throw ConfigError(fmt::format(
-      "--ranks {}: the machine '{}' has {} {}{}, so give --ranks {}{}", num_ranks,
-      context.machine.name, most, context.machine.rates.shared_cores ? "thread" : "device",
-      most == 1 ? "" : "s", most, most == 1 ? ", or a machine file with more `devices`" : ""));
+void check_ranks(const TrainOptions& options, const PlanContext& context) {
+  const PlannedMachine& machine = context.machine;
+  const uint64_t of_one = most_ranks(machine), most = of_one * options.nodes;
+  if (options.nodes > 1 && machine.rates.network_bytes_per_s == 0) {
+    throw ConfigError(
+        fmt::format("--nodes {}: the machine '{}' has no network_bytes_per_s; give --network",
+                    options.nodes, machine.name));
+  }
+  if (context.is_here || options.ranks <= most) return;
+  const std::string who = options.nodes > 1
+                              ? fmt::format("{} machines '{}' have", options.nodes, machine.name)
+                              : fmt::format("the machine '{}' has", machine.name);
+  throw ConfigError(fmt::format("--ranks {}: {} {} {}{}, so give --ranks {}{}", options.ranks, who,
+                                most, machine.rates.shared_cores ? "thread" : "device",
+                                most == 1 ? "" : "s", most,
+                                of_one == 1 ? ", or a machine file with more `devices`" : ""));
 }
 
 }  // namespace ebb

@@ -60,7 +60,7 @@ PlanContext plan_context(const PlanRequest& request, const PlannedMachine& machi
 PlanContext context_of(const TrainSetup& setup);
 
 /// A step's model, shape and plan. With several ranks, budgets and `prepared` are those of rank 0,
-/// and all else is of all ranks together.
+/// `ranks` has an entry for each, and all else is of all ranks together.
 struct PlannedStep {
   std::string model_name;
   uint64_t num_parameters = 0;
@@ -69,9 +69,9 @@ struct PlannedStep {
   Budgets budgets;
   bool assumes_host_memory = false;  ///< that of another machine, as its file says
   Preparation prepared;
-  std::vector<Preparation> other_ranks = {};
-  StepPrediction predicted = {};  ///< with the pessimistic rates of the machine
-  double optimistic_s = 0;        ///< the time of this plan with the optimistic rates
+  std::vector<RankTotals> ranks = {};  ///< empty for one rank
+  StepPrediction predicted = {};       ///< with the pessimistic rates of the machine
+  double optimistic_s = 0;             ///< the time of this plan with the optimistic rates
   /// The time of one rank with its own best plan, for the same micro-batches; nullopt: it does not
   /// fit, or is not compared.
   std::optional<double> one_rank_s = {};
@@ -81,16 +81,19 @@ struct PlannedStep {
   double tokens_per_second() const {
     return static_cast<double>(shape.num_tokens()) / predicted.seconds;
   }
+  uint32_t num_machines() const { return prepared.division.place.num_machines; }
   /// Of all ranks, in one tier.
   size_t bytes_of_all(Tier tier) const;
+  /// Of the ranks of a machine; of the one that takes the most.
+  size_t bytes_of_machine(Tier tier) const;
 };
 /// Whether the host memory is that of another machine, as its file says, because --host-memory is
 /// not given.
 bool assumes_host_memory(const TrainOptions& options, const PlanContext& context);
 /// Chooses the plan for the pessimistic rates of the machine.
 PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context);
-/// Throws ConfigError, with the number that works, if the machine has too few devices for the
-/// ranks.
-void check_ranks(uint32_t num_ranks, const PlanContext& context);
+/// Throws ConfigError, with the number that works, if the machines have too few devices for the
+/// ranks, or the ranks cannot be divided among them, or nothing is known of their network.
+void check_ranks(const TrainOptions& options, const PlanContext& context);
 
 }  // namespace ebb

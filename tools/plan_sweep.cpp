@@ -44,7 +44,7 @@ class Rows {
   }
 
   void add(const PlannedStep& step) const {
-    const auto& [seconds, bound] = step.predicted;
+    const auto& [seconds, bound, num_simulated] = step.predicted;
     if (json_) return print_(json_line(step));
     const double share = std::min(1.0, step.tokens_per_second() / most_);
     const auto bar = static_cast<size_t>(std::lround(share * kBarWidth));
@@ -84,7 +84,7 @@ class Rows {
   }
 
   std::string json_line(const PlannedStep& step) const {
-    const auto& [seconds, bound] = step.predicted;
+    const auto& [seconds, bound, num_simulated] = step.predicted;
     const Speed speed = speed_of(step);
     return json_text(nlohmann::ordered_json({{"device_memory", budget(step)},
                                              {"tokens_per_step", step.shape.num_tokens()},
@@ -145,9 +145,11 @@ class RankRows {
   RankRows(bool json, const std::function<void(const std::string&)>& print)
       : json_(json), print_(print) {
     if (json_) return;
-    print_(fmt::format("{:>5} {:>6} {:>10} {:>10} {:>11} {:>8} {:>10} {:<18} {:>7} {:>12} {:>12}\n",
-                       "ranks", "groups", "tokens", "step s", "tokens/s", "speed-up", "bound s",
-                       "by", "share", "each device", "host of all"));
+    print_(
+        fmt::format("{:>5} {:>5} {:>6} {:>10} {:>10} {:>11} {:>8} {:>10} {:<18} {:>7} {:>12} "
+                    "{:>12} {:>12}\n",
+                    "ranks", "nodes", "groups", "tokens", "step s", "tokens/s", "speed-up",
+                    "bound s", "by", "share", "each device", "host of each", "host of all"));
   }
 
   void add(const TrainOptions& options, const PlanContext& context) {
@@ -160,14 +162,16 @@ class RankRows {
 
  private:
   void add(const PlannedStep& step) {
-    const auto& [seconds, bound] = step.predicted;
+    const auto& [seconds, bound, num_simulated] = step.predicted;
     const uint32_t num_ranks = step.num_ranks();
     if (num_ranks == 1) of_one_ = step.tokens_per_second();
     const size_t device_bytes = step.prepared.ledger.total(Tier::Device);
     const size_t host_bytes = step.bytes_of_all(Tier::Host);
+    const size_t machine_bytes = step.bytes_of_machine(Tier::Host);
     const uint32_t groups = step.prepared.division.num_groups;
     if (json_) {
       nlohmann::ordered_json row{{"ranks", num_ranks},
+                                 {"nodes", step.num_machines()},
                                  {"groups", groups},
                                  {"tokens_per_step", step.shape.num_tokens()},
                                  {"fits", true},
@@ -177,28 +181,34 @@ class RankRows {
                                  {"bound_by", bound.bound_by},
                                  {"tokens_per_second", step.tokens_per_second()},
                                  {"device_bytes", device_bytes},
-                                 {"host_bytes", host_bytes}};
+                                 {"host_bytes", host_bytes},
+                                 {"machine_host_bytes", machine_bytes}};
       if (of_one_ > 0) row["speed_up"] = step.tokens_per_second() / of_one_;
       return print_(json_text(row) + "\n");
     }
     print_(fmt::format(
-        "{:>5} {:>6} {:>10} {:>10.4g} {:>11.5g} {:>8} {:>10.4g} {:<18} {:>5.1f} % {:>12} {:>12}\n",
-        num_ranks, groups, step.shape.num_tokens(), seconds, step.tokens_per_second(),
+        "{:>5} {:>5} {:>6} {:>10} {:>10.4g} {:>11.5g} {:>8} {:>10.4g} {:<18} {:>5.1f} % {:>12} "
+        "{:>12} {:>12}\n",
+        num_ranks, step.num_machines(), groups, step.shape.num_tokens(), seconds,
+        step.tokens_per_second(),
         of_one_ > 0 ? fmt::format("{:.2f} x", step.tokens_per_second() / of_one_) : "",
         bound.seconds, bound.bound_by, 100 * bound.seconds / seconds, format_bytes(device_bytes),
-        format_bytes(host_bytes)));
+        format_bytes(machine_bytes), format_bytes(host_bytes)));
   }
 
   void add_unfit(const TrainOptions& options) const {
-    const uint32_t num_ranks = planned_place(options).num_ranks;
+    const RankPlace place = planned_place(options);
     if (json_) {
-      return print_(json_text(nlohmann::ordered_json{{"ranks", num_ranks}, {"fits", false}}) +
-                    "\n");
+      const nlohmann::ordered_json row{
+          {"ranks", place.num_ranks}, {"nodes", place.num_machines}, {"fits", false}};
+      return print_(json_text(row) + "\n");
     }
     print_(
-        fmt::format("{:>5} does not fit; `ebb plan` with --ranks {} and "
+        fmt::format("{:>5} {:>5} does not fit; `ebb plan` with --ranks {}{} and "
                     "--gradient-accumulation {} says why\n",
-                    num_ranks, num_ranks, options.gradient_accumulation));
+                    place.num_ranks, place.num_machines, place.num_ranks,
+                    place.num_machines > 1 ? fmt::format(" --nodes {}", place.num_machines) : "",
+                    options.gradient_accumulation));
   }
 
   bool json_;
@@ -206,23 +216,35 @@ class RankRows {
   double of_one_ = 0;  // tokens per second of one rank; 0: it does not fit
 };
 
+/// 1, 2, 4, ... below `most`, and `most`.
+std::vector<uint64_t> doublings(uint64_t most) {
+  std::vector<uint64_t> numbers;
+  for (uint64_t n = 1; n < most; n *= 2) numbers.push_back(n);
+  numbers.push_back(most);
+  return numbers;
+}
+
 void sweep_ranks(const PlanRequest& request, const PlanContext& context,
                  const std::function<void(const std::string&)>& print) {
-  const uint32_t most = most_ranks(context.machine);
-  if (most == 1) {
+  const uint64_t of_machine = most_ranks(context.machine), nodes = request.options.nodes;
+  if (of_machine * nodes == 1) {
     throw ConfigError(fmt::format(
         "--sweep ranks: the machine '{}' has one device; rtx4090-x4 and h100-x8 have several, and "
-        "so has a machine file with `devices`",
+        "so has a machine file with `devices`; or give --nodes",
         context.machine.name));
   }
   RankRows rows(request.json, print);
-  for (uint32_t num_ranks = 1;; num_ranks = std::min(2 * num_ranks, most)) {
+  const auto add = [&](uint64_t num_ranks, uint64_t num_machines) {
     TrainOptions options = request.options;
     options.ranks = num_ranks;
+    options.nodes = num_machines;
     options.gradient_accumulation *= num_ranks;
     if (!options.groups && num_ranks > 1) options.groups = num_ranks;
     rows.add(options, context);
-    if (num_ranks == most) return;
+  };
+  for (const uint64_t num_ranks : doublings(of_machine)) add(num_ranks, 1);
+  for (const uint64_t machines : doublings(nodes)) {
+    if (machines > 1) add(machines * of_machine, machines);
   }
 }
 

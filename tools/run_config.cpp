@@ -18,8 +18,9 @@ namespace ebb {
 namespace {
 
 // Flags of one invocation, which are not part of a run's configuration.
-constexpr std::string_view kPassing[] = {"help",  "config",  "resume",       "dry-run",
-                                         "ranks", "devices", "rank-timeout", "rank-transport"};
+constexpr std::string_view kPassing[] = {"help",         "config",         "resume",
+                                         "dry-run",      "ranks",          "devices",
+                                         "rank-timeout", "rank-transport", "network"};
 
 // If the first is not given, its value follows from the second.
 constexpr std::string_view kFollowing[][2] = {{"min-lr", "lr"}, {"gradient-dtype", "dtype"}};

@@ -105,6 +105,8 @@ std::string flag_size(size_t bytes) {
   return std::to_string((bytes + kMiB - 1) / kMiB) + "MiB";
 }
 
+std::optional<double> parse_byte_rate(std::string_view text) { return parse_rate(text); }
+
 std::optional<LinkRates> parse_link(std::string_view text) {
   const size_t comma = text.find(',');
   const auto load = parse_rate(text.substr(0, comma));

@@ -22,6 +22,9 @@ inline constexpr std::string_view kEmulateComputeSyntax =
 inline constexpr std::string_view kLinkSyntax =
     "a rate like 12GB/s, or two, up and down: 12GB/s,6GB/s; from 1kB/s to 1e21 B/s";
 
+inline constexpr std::string_view kByteRateSyntax =
+    "a rate like 50GB/s, from 1kB/s to 1e21 B/s; 400 Gb/s are 50GB/s";
+
 /// "124.4 M"
 std::string format_count(uint64_t count);
 
@@ -48,6 +51,9 @@ struct LinkRates {
 inline constexpr double kLeastRate = 1e3, kMostRate = 1e21;
 /// One rate applies to both directions.
 [[nodiscard]] std::optional<LinkRates> parse_link(std::string_view text);
+
+/// A rate in bytes per second.
+[[nodiscard]] std::optional<double> parse_byte_rate(std::string_view text);
 
 /// A rate in FLOP/s with prefix k, M, G, T or P; after a comma, the rate of memory in bytes/s.
 /// Without the second rate, memory does not limit the speed.

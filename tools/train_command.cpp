@@ -196,9 +196,12 @@ int train_command(std::vector<std::string> arguments) {
   if (!request) return 0;
   const TrainOptions& options = request->options;
   const auto timeout_s = static_cast<double>(options.rank_timeout_s);
-  RankProcesses processes(
-      static_cast<uint32_t>(options.ranks), static_cast<uint32_t>(options.devices.size()), command,
-      {.timeout_s = timeout_s, .silence_s = timeout_s / 3, .transport = options.rank_transport});
+  RankProcesses processes(static_cast<uint32_t>(options.ranks),
+                          static_cast<uint32_t>(options.devices.size()), command,
+                          {.timeout_s = timeout_s,
+                           .silence_s = timeout_s / 3,
+                           .transport = options.rank_transport,
+                           .network_bytes_per_s = options.network_bytes_per_s});
   try {
     return train_as_rank(*request, processes);
   } catch (const std::exception& error) {

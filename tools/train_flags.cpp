@@ -65,7 +65,8 @@ constexpr RealRange kBelowOne{.most = 0.9999999, .zero_allowed = true};  // belo
 constexpr RealRange kEpsilon{.least = 1e-20};
 // The largest size of a shape: far beyond any machine, but products still fit into 64 bits.
 constexpr uint64_t kLargestShape = uint64_t{1} << 20;
-constexpr uint64_t kMostRanks = 64;
+constexpr uint64_t kMostRanks = 64;           // of one machine
+constexpr uint64_t kMostPlannedRanks = 4096;  // of all machines
 
 /// A share such as 1% or 0.01.
 Setter share(std::optional<double>& target) {
@@ -346,6 +347,12 @@ std::vector<int> device_numbers(std::string_view flag, std::string_view text) {
   return numbers;
 }
 
+Setter network(TrainOptions& o) {
+  return [&o](std::string_view flag, std::string_view text) {
+    o.network_bytes_per_s = network_value(flag, text);
+  };
+}
+
 void add_rank_flags(FlagGroup group, TrainOptions& o) {
   group.add("--ranks", "N [1, or as mpirun, torchrun or srun says]",
             "processes on this machine that train one model together, each with some of the "
@@ -366,14 +373,24 @@ void add_rank_flags(FlagGroup group, TrainOptions& o) {
             "mpirun or srun; shared = never MPI; mpi = MPI, as if each rank were on another "
             "machine",
             choice(o.rank_transport, kRankTransports));
+  group.add(
+      "--network", "SIZE/s [as fast as MPI]",
+      "with --rank-transport mpi: emulate a network with this bandwidth of each rank, in each "
+      "direction",
+      network(o));
 }
 
-void add_planned_ranks_flag(FlagGroup group, TrainOptions& o) {
+void add_planned_ranks_flags(FlagGroup group, TrainOptions& o) {
   group.add("--ranks", "N [1]",
-            "processes of the machine that train one model together, each with a device; "
-            "--host-memory, --pinned and --threads are divided among them; --device-memory is of "
-            "each",
-            whole(o.ranks, 1, kMostRanks));
+            "processes of all machines together that train one model, each with a device; "
+            "--host-memory, --pinned and --threads are of each machine, and divided among its "
+            "ranks; --device-memory is of each rank",
+            whole(o.ranks, 1, kMostPlannedRanks));
+  group.add("--nodes", "M [1]",
+            "machines on which the ranks are, the same number on each; all are as --machine says",
+            whole(o.nodes, 1, kMostPlannedRanks));
+  group.add("--network", "SIZE/s [network_bytes_per_s of the machine]",
+            "what a machine can receive from the others, and send to them", network(o));
 }
 
 void add_output_flags(FlagGroup group, TrainOptions& o) {
@@ -428,7 +445,7 @@ void add_planned_flags(CommandLine& line, TrainOptions& options) {
   add_shape_flags({line, "Step"}, options);
   add_clip_flag({line, "Step"}, options);
   add_memory_flags({line, "Memory"}, options);
-  add_planned_ranks_flag({line, "Ranks"}, options);
+  add_planned_ranks_flags({line, "Ranks"}, options);
 }
 
 void add_inference_flags(CommandLine& line, TrainOptions& options) {

@@ -89,6 +89,9 @@ bool trains_tokenizer(const TrainOptions& options) {
 
 void validate(const TrainOptions& options) {
   validate_planned(options);
+  require(options.network_bytes_per_s == 0 || options.rank_transport == RankTransport::Mpi,
+          "--network emulates a network between the ranks of one machine: it needs "
+          "--rank-transport mpi");
   validate_data(options);
   validate_optimizer(options);
   validate_needs(options);

@@ -82,10 +82,12 @@ struct TrainOptions {
   uint64_t ranks = 0;  ///< processes that train together; 0: as the environment says, or one
   std::vector<int> devices = {};   ///< GPUs of the ranks of a machine, in turn; empty: all GPUs
   std::optional<uint64_t> groups;  ///< of micro-batches; nullopt: as many as micro-batches
+  uint64_t nodes = 1;              ///< machines on which the ranks of a plan are
   uint64_t rank_timeout_s = 60;
   RankTransport rank_transport = RankTransport::Auto;
-  RankPlace place = {};         ///< of this process; no flag sets it
-  uint32_t ranks_on_cores = 1;  ///< that use the cores of this process; no flag sets it
+  double network_bytes_per_s = 0;  ///< of an emulated network, or of a plan; 0: not given
+  RankPlace place = {};            ///< of this process; no flag sets it
+  uint32_t ranks_on_cores = 1;     ///< that use the cores of this process; no flag sets it
 
   std::string log;
   std::string trace;

@@ -109,7 +109,7 @@ std::string left_to_next_step(const Plan& plan) {
 }
 
 /// The rates of the machine during this step: measured for the kernels and the optimizer, given for
-/// the emulated link.
+/// the emulated link and network.
 Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const Layout& layout = *setup.prepared.layout;
   const double update_bytes =
@@ -123,6 +123,8 @@ Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   return {.flops_per_s = setup.prepared.flops / compute_s,
           .load_bytes_per_s = setup.device.load_bytes_per_s,
           .store_bytes_per_s = setup.device.store_bytes_per_s,
+          .network_bytes_per_s = setup.rates.machine.network_bytes_per_s /
+                                 setup.prepared.division.place.ranks_per_machine(),
           .update_bytes_per_s = update_s > 0 ? update_bytes / update_s : 0,
           .shared_cores = shared_cores,
           .emulate_compute = emulates};
@@ -231,7 +233,7 @@ std::string plan_text(const TrainSetup& setup) {
       "{}: {} order, recompute {}, activations on {}, updates {}", chosen_text(p),
       name_of(s.micro_batch_order), name_of(s.recompute, p.num_layers),
       s.activations == ActivationPlacement::Device ? "device" : "host", name_of(s.update));
-  const auto& [seconds, bound] = setup.predicted;
+  const auto& [seconds, bound, num_simulated] = setup.predicted;
   if (seconds > 0) {
     text += fmt::format("; {:.4g} s a step predicted{}, {:.0f} tok/s, {:.0f} % of the bound by {}",
                         seconds, setup.ranks != nullptr ? " for all ranks together" : "",

@@ -168,7 +168,8 @@ Machine whole_machine(const TrainOptions& options, const Machine& measured) {
 /// prints the prediction.
 StepPrediction predict(const TrainSetup& setup, const Budgets& budgets) {
   const Preparation& p = setup.prepared;
-  StepPrediction predicted{p.candidates[p.chosen].seconds, p.candidates[p.chosen].bound};
+  StepPrediction predicted{.seconds = p.candidates[p.chosen].seconds,
+                           .bound = p.candidates[p.chosen].bound};
   if (setup.ranks == nullptr || predicted.seconds == 0) return predicted;
   on_first_rank(setup.ranks, [&] {
     predicted = predict_step(p, prepare_others(p, *setup.model, budgets), setup.rates.machine);
@@ -180,7 +181,8 @@ StepPrediction predict(const TrainSetup& setup, const Budgets& budgets) {
 
 RankPlace planned_place(const TrainOptions& options) {
   if (options.place.num_ranks == 1) {
-    return {.num_ranks = std::max(uint32_t{1}, static_cast<uint32_t>(options.ranks))};
+    return {.num_ranks = std::max(uint32_t{1}, static_cast<uint32_t>(options.ranks)),
+            .num_machines = static_cast<uint32_t>(options.nodes)};
   }
   return {.num_ranks = options.place.num_ranks, .num_machines = options.place.num_machines};
 }
@@ -193,6 +195,7 @@ void plan_run(const TrainOptions& options, TrainSetup& setup) {
   on_first_rank(setup.ranks, [&] {
     setup.rates = measured_rates(options, whole_device_options(options));
     setup.rates.machine = whole_machine(options, setup.rates.machine);
+    setup.rates.machine.network_bytes_per_s = options.network_bytes_per_s;
   });
   if (setup.ranks != nullptr) {
     setup.rates.machine = all_of_ranks(*setup.ranks, setup.rates.machine)[0];

@@ -40,6 +40,8 @@ std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
   return parts;
 }
 
+constexpr const char* kNetwork = "network";
+
 struct Named {
   double seconds;
   const char* name;
@@ -71,8 +73,8 @@ double on_cores(double compute_s, double update_s, double copied_bytes, const Co
   return cores.run_kernels ? compute_s + update_on_cores(update_s, copied_bytes, cores) : compute_s;
 }
 
-/// `update_s`: of updates that wait for the norm. `add_s`: of adding groups, before the norm.
-Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, double add_s,
+/// `update_s`: of updates that wait for the norm. `add`: adding groups, before the norm.
+Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, const Named& add,
                     double early_load_s, const Cores& cores) {
   const PartTimes& first = parts[kFirstForward];
   const PartTimes& remainder = parts[kRemainder];
@@ -84,23 +86,24 @@ Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, doub
       longest({{remainder.busy[StreamKind::Compute], "compute, backward"},
                {remainder.busy[StreamKind::Load] - early_load_s, "load, backward"},
                {remainder.busy[StreamKind::Store], "store, backward"},
-               {add_s, "update, backward"}});
+               add});
   const Named both{forward.seconds + backward.seconds,
                    forward.seconds > backward.seconds ? forward.name : backward.name};
   return longest({both, {first.busy[StreamKind::Load] + remainder.busy[StreamKind::Load], "load"}});
 }
 
-/// The bound of one rank, if host memory has no limit.
-Bound bound_of_rank(const RankStep& step, const Machine& machine, const Cores& cores,
-                    bool clipped) {
+/// The bound of one rank on its part of the machine `whole`, if host memory has no limit and
+/// nobody else uses the network.
+Bound bound_of_rank(const RankStep& step, const Machine& machine, const Machine& whole,
+                    const Cores& cores, bool clipped) {
   const Plan& plan = step.plan;
   const std::vector<Part> parts = parts_of(plan, step.trace);
   std::array<PartTimes, 2> times;
   Bound bound;
-  double speculated_s = 0, add_s = 0;
+  double speculated_s = 0, add_s = 0, receive_s = 0;  // sums from the network, before adding them
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    const double seconds = duration_s(op, step, machine);
+    const double seconds = duration_s(op, step, machine) + network_s(op, step, whole);
     PartTimes& part = times[parts[i]];
     if (is_copy(plan.ops[i])) {
       part.copied_bytes += static_cast<double>(step.layout.used_bytes(plan.ops[i].chunk));
@@ -111,24 +114,27 @@ Bound bound_of_rank(const RankStep& step, const Machine& machine, const Cores& c
     }
     bound.update_s += seconds;
     if (op.kind == OpKind::Speculate) speculated_s += seconds;
-    if (op.kind == OpKind::AddGroups) add_s += seconds;
+    if (op.kind != OpKind::AddGroups) continue;
+    add_s += seconds;
+    receive_s += network_s(op, step, whole);
   }
   const auto both = [&](StreamKind kind) { return times[0].busy[kind] + times[1].busy[kind]; };
   bound.compute_s = both(StreamKind::Compute);
   bound.load_s = both(StreamKind::Load);
   bound.store_s = both(StreamKind::Store);
   const double copied_bytes = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
-  Named least = longest(
-      {{on_cores(bound.compute_s, bound.update_s, copied_bytes, cores),
-        info_of(StreamKind::Compute).name},
-       {bound.load_s, info_of(StreamKind::Load).name},
-       {bound.store_s, info_of(StreamKind::Store).name},
-       {both(StreamKind::Fetch), info_of(StreamKind::Fetch).name},
-       {update_on_cores(bound.update_s, copied_bytes, cores), info_of(StreamKind::Update).name}});
+  Named least =
+      longest({{on_cores(bound.compute_s, bound.update_s, copied_bytes, cores),
+                info_of(StreamKind::Compute).name},
+               {bound.load_s, info_of(StreamKind::Load).name},
+               {bound.store_s, info_of(StreamKind::Store).name},
+               {update_on_cores(bound.update_s, copied_bytes, cores),
+                2 * receive_s > bound.update_s ? kNetwork : info_of(StreamKind::Update).name}});
   if (clipped) {
     const double early_bytes =
         static_cast<double>(plan.num_blocks) * static_cast<double>(step.layout.chunk_bytes());
-    const Named two = clipped_bound(times, bound.update_s - speculated_s - add_s, add_s,
+    const Named add{add_s, 2 * receive_s > add_s ? "network, backward" : "update, backward"};
+    const Named two = clipped_bound(times, bound.update_s - speculated_s - add_s, add,
                                     time_of(early_bytes, machine.load_bytes_per_s), cores);
     if (two.seconds >= least.seconds) least = two;
   }
@@ -137,12 +143,12 @@ Bound bound_of_rank(const RankStep& step, const Machine& machine, const Cores& c
   return bound;
 }
 
-/// The time in which the ranks of a machine could use its host memory, if nothing else took time.
-double host_memory_s(std::span<const RankStep> ranks, const Machine& machine) {
-  if (machine.host_bytes_per_s <= 0) return 0;
+/// The time of all operations of the ranks of a machine in something that they share.
+using SharedTime = double (&)(const Op& op, const RankStep& step, const Machine& machine);
+double sum_of(SharedTime shared_s, std::span<const RankStep> ranks, const Machine& machine) {
   double seconds = 0;
   for (const RankStep& rank : ranks) {
-    for (const Op& op : rank.plan.ops) seconds += host_memory_s(op, rank, machine);
+    for (const Op& op : rank.plan.ops) seconds += shared_s(op, rank, machine);
   }
   return seconds;
 }
@@ -160,21 +166,25 @@ double cores_s(std::span<const RankStep> ranks, std::span<const Bound> bounds,
   return work_s + time_of(copied_bytes, machine.copy_bytes_per_s);
 }
 
-}  // namespace
-
-Bound lower_bound(std::span<const RankStep> ranks, const Machine& machine, bool clipped) {
-  const size_t per_machine = ranks_per_machine(ranks);
+Bound bound_of(const SimulatedRanks& simulated, bool clipped) {
+  const auto& [ranks, machine, per_machine, stand_for_all] = simulated;
   const Machine of_rank = machine_of_rank(machine, static_cast<double>(per_machine));
   const Cores cores = cores_of_rank(machine, per_machine);
   std::vector<Bound> bounds;
   for (const RankStep& rank : ranks) {
-    bounds.push_back(bound_of_rank(rank, of_rank, cores, clipped));
+    bounds.push_back(bound_of_rank(rank, of_rank, machine, cores, clipped));
   }
   Bound bound = *std::ranges::max_element(bounds, {}, &Bound::seconds);
   double all_cores_s = 0;
   for (size_t first = 0; first < ranks.size(); first += per_machine) {
     const auto of_machine = ranks.subspan(first, per_machine);
-    bound.host_memory_s = std::max(bound.host_memory_s, host_memory_s(of_machine, machine));
+    if (machine.host_bytes_per_s > 0) {
+      bound.host_memory_s =
+          std::max(bound.host_memory_s, sum_of(host_memory_s, of_machine, machine));
+    }
+    if (machine.network_bytes_per_s > 0) {
+      bound.network_s = std::max(bound.network_s, sum_of(network_s, of_machine, machine));
+    }
     if (!machine.shared_cores || per_machine == 1) continue;
     const auto its_bounds = std::span(bounds).subspan(first, per_machine);
     all_cores_s = std::max(all_cores_s, cores_s(of_machine, its_bounds, machine));
@@ -185,14 +195,21 @@ Bound lower_bound(std::span<const RankStep> ranks, const Machine& machine, bool 
     bound.bound_by = name;
   };
   no_less_than(bound.host_memory_s, "host memory");
+  no_less_than(bound.network_s, kNetwork);
   no_less_than(all_cores_s, info_of(StreamKind::Compute).name);
   return bound;
+}
+
+}  // namespace
+
+Bound lower_bound(std::span<const RankStep> ranks, const Machine& machine, bool clipped) {
+  return bound_of(together(ranks, machine), clipped);
 }
 
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
                   const Machine& machine, bool clipped) {
   const RankStep step{plan, trace, layout};
-  return lower_bound({&step, 1}, machine, clipped);
+  return bound_of({{&step, 1}, machine, 1}, clipped);
 }
 
 }  // namespace ebb

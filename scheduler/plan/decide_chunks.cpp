@@ -68,28 +68,32 @@ void decide_times(const std::vector<ChunkIndex>& order, const PlanOptions& optio
   }
 }
 
+/// The buffers that are used in rotation.
+uint32_t num_shared_buffers(const PlanOptions& options) {
+  return options.update_after_norm ? 0 : std::max(1u, options.schedule.gradient_buffers);
+}
+
+uint32_t num_at_home(std::span<const ChunkRecord> chunks) {
+  return static_cast<uint32_t>(std::ranges::count_if(chunks, &ChunkRecord::is_at_home));
+}
+
 /// A gradient whose update is deferred, or waits for the norm, has a buffer of its own. The others
 /// use the remaining buffers in rotation. `order`: the chunks that the host of this rank updates.
 void assign_buffers(const std::vector<ChunkIndex>& order, const PlanOptions& options,
                     ChunkDecisions& decisions) {
   std::vector<ChunkRecord>& chunks = decisions.chunks;
-  const auto num_deferred = static_cast<uint32_t>(
-      std::ranges::count_if(order, [&](ChunkIndex c) { return chunks[c].is_deferred(); }));
-  const uint32_t num_shared =
-      options.update_after_norm ? 0 : std::max(1u, options.schedule.gradient_buffers);
-  const auto num_on_host =
-      static_cast<uint32_t>(std::ranges::count_if(chunks, &ChunkRecord::is_at_home));
-  const bool has_own = options.update_after_norm || num_deferred + num_shared >= num_on_host;
-  if (has_own) {
+  decisions.gradient_buffers = num_gradient_buffers(chunks, options);
+  if (decisions.gradient_buffers == num_at_home(chunks)) {
     // In chunk order: the last chunk and its buffer may be short.
+    uint32_t next = 0;
     for (ChunkRecord& chunk : chunks) {
       if (!chunk.is_at_home()) continue;
-      const BufferIndex buffer(decisions.gradient_buffers++);
+      const BufferIndex buffer(next++);
       if (chunk.is_trained()) chunk.gradient_buffer = buffer;
     }
     return;
   }
-  decisions.gradient_buffers = num_deferred + num_shared;
+  const uint32_t num_shared = num_shared_buffers(options);
   uint32_t next_own = num_shared, next_shared = 0;
   for (const ChunkIndex c : order) {
     chunks[c].gradient_buffer =
@@ -162,6 +166,14 @@ ChunkDecisions decide_evaluation(const Layout& layout, const PlanOptions& option
 }
 
 }  // namespace
+
+uint32_t num_gradient_buffers(std::span<const ChunkRecord> chunks, const PlanOptions& options) {
+  const auto num_deferred = static_cast<uint32_t>(std::ranges::count_if(
+      chunks, [](const ChunkRecord& c) { return c.is_at_home() && c.is_deferred(); }));
+  const uint32_t most = num_at_home(chunks);
+  return options.update_after_norm ? most
+                                   : std::min(most, num_deferred + num_shared_buffers(options));
+}
 
 ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout,
                              const PlanOptions& options, uint32_t num_spare) {

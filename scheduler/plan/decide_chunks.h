@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "chunk/chunk_record.h"
@@ -17,6 +18,9 @@ struct ChunkDecisions {
   uint32_t gradient_buffers = 0;         ///< how many there are, shared or not
   uint32_t num_spare = 0;                ///< blocks that neither a call nor a device update needs
 };
+
+/// How many gradient buffers the rank has whose records these are.
+uint32_t num_gradient_buffers(std::span<const ChunkRecord> chunks, const PlanOptions& options);
 
 /// Decides everything but residents and blocks. `chunk_trace` has no device updates. `num_spare`
 /// is the number of blocks that are left beyond the smallest need.

@@ -19,4 +19,15 @@ RankShare share_of(const Division& division, uint32_t rank) {
   return share;
 }
 
+uint32_t num_far_groups(const Division& division) {
+  const RankPlace& place = division.place;
+  const uint32_t per_machine = place.ranks_per_machine();
+  const uint32_t first = place.machine_of(place.rank) * per_machine;
+  const auto groups = [&](uint32_t rank) {
+    return part_of(division.num_groups, rank, place.num_ranks);
+  };
+  const IndexRange last = groups(first + per_machine - 1);
+  return division.num_groups - (last.first + last.count - groups(first).first);
+}
+
 }  // namespace ebb

@@ -56,5 +56,7 @@ struct RankShare {
   std::vector<uint32_t> group_of = {};
 };
 RankShare share_of(const Division& division, uint32_t rank);
+/// The number of groups of ranks on other machines than that of division.place.
+uint32_t num_far_groups(const Division& division);
 
 }  // namespace ebb

@@ -12,17 +12,46 @@ uint64_t key_of(const Op& op) {
 
 Sends::Sends(std::span<const Plan* const> plans)
     : plans_(plans.begin(), plans.end()), sends_(plans.size()) {
-  for (size_t rank = 0; rank < plans.size(); ++rank) {
-    for (OpIndex i{0}; i < plans[rank]->ops.size(); ++i) {
-      const Op& op = plans[rank]->ops[i];
-      if (op.kind == OpKind::Send) sends_[rank].emplace(key_of(op), i);
+  for (size_t place = 0; place < plans.size(); ++place) {
+    for (OpIndex i{0}; i < plans[place]->ops.size(); ++i) {
+      const Op& op = plans[place]->ops[i];
+      if (op.kind == OpKind::Send) sends_[place].emplace(key_of(op), i);
     }
   }
+  if (plans.empty()) return;
+  const RankPlace& first = plans[0]->division.place;
+  num_ranks_ = first.num_ranks;
+  if (plans.size() < num_ranks_) first_ = first.rank;
 }
 
-OpIndex Sends::find(uint32_t rank, const Op& receive) const {
-  const auto found = sends_[rank].find(key_of(receive));
-  return found == sends_[rank].end() ? OpIndex(kNone) : found->second;
+bool Sends::is_far(uint32_t a, uint32_t b) const {
+  const RankPlace& place = plans_[0]->division.place;
+  return place.machine_of(first_ + a) != place.machine_of(first_ + b);
+}
+
+OpIndex Sends::find(uint32_t place, const Op& receive) const {
+  const auto found = sends_[place].find(key_of(receive));
+  return found == sends_[place].end() ? OpIndex(kNone) : found->second;
+}
+
+OpIndex Sends::find_in_same_round(uint32_t place, Op receive) const {
+  const uint32_t round = receive.chunk.index / num_ranks_;
+  for (int64_t c = int64_t{round} * num_ranks_ + first_ + place; c >= 0; c -= num_ranks_) {
+    receive.chunk.index = static_cast<uint32_t>(c);
+    const OpIndex send = find(place, receive);
+    if (send != kNone) return send;
+  }
+  return kNone;
+}
+
+// A backward comes to the chunks in falling order.
+OpIndex Sends::find_in_round_before(uint32_t place, Op receive, const Op& sums) const {
+  const uint32_t c = receive.chunk.index, round = c / num_ranks_;
+  receive.chunk.index = round * num_ranks_ + first_ + place;
+  if (receive.chunk.index <= c) receive.chunk.index += num_ranks_;
+  const OpIndex send = find(place, receive);
+  // Elsewhere the rank might wait for itself.
+  return send != kNone && send < find(place, sums) ? send : OpIndex(kNone);
 }
 
 }  // namespace ebb

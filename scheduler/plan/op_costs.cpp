@@ -28,17 +28,25 @@ double seconds_of(const Cost& cost, const Machine& machine) {
 
 namespace {
 
-/// What rounding reads and writes: every sum of the chunk's parameters in `num_groups` groups, and
-/// the gradient.
-double round_bytes(const Layout& layout, uint32_t num_groups, ChunkIndex chunk) {
-  const double gradient_bytes = static_cast<double>(size_of(layout.gradient_type()));
+/// Bytes of the gradient sums of the chunk's parameters in `num_groups` groups, and `more` bytes
+/// for each element.
+double sum_bytes(const Layout& layout, uint32_t num_groups, ChunkIndex chunk, double more = 0) {
   double bytes = 0;
   for (const Segment& segment : layout.segments(chunk)) {
     const double sums = 4.0 * num_groups * layout.parameter(segment.parameter).num_uses;
-    bytes += (sums + gradient_bytes) * static_cast<double>(segment.num_elements);
+    bytes += (sums + more) * static_cast<double>(segment.num_elements);
   }
   return bytes;
 }
+
+/// What rounding reads and writes: the sums, and the gradient.
+double round_bytes(const Layout& layout, uint32_t num_groups, ChunkIndex chunk) {
+  return sum_bytes(layout, num_groups, chunk, static_cast<double>(size_of(layout.gradient_type())));
+}
+
+/// A byte from another machine is written to the buffer of the link, and copied from there; and
+/// because all machines are alike, another machine reads such a byte here.
+constexpr double kHostBytesOfNetworkByte = 4;
 
 /// Bytes of the undo log for each parameter, with outliers (docs/undo.md).
 constexpr double kLogBytes = 1.15;
@@ -82,14 +90,35 @@ double duration_s(const Op& op, const RankStep& step, const Machine& machine) {
   const double bytes = moved_bytes(op, step);
   if (bytes == 0) return 0;
   const StreamInfo& stream = info_of(op.stream);
+  if (stream.bytes_per_s == nullptr) return 0;
   const double start_s = stream.start_s != nullptr ? machine.*stream.start_s : 0;
   return time_of(bytes, machine.*stream.bytes_per_s) + start_s;
 }
 
 double host_bytes(const Op& op, const RankStep& step) {
+  const double of_network = kHostBytesOfNetworkByte * network_bytes(op, step);
   const bool uses_host = op.stream == StreamKind::Load || op.stream == StreamKind::Store ||
-                         op.stream == StreamKind::Update || op.stream == StreamKind::Fetch;
-  return uses_host && !is_done_before(op, step.plan) ? moved_bytes(op, step) : 0;
+                         op.stream == StreamKind::Update;
+  return (uses_host && !is_done_before(op, step.plan) ? moved_bytes(op, step) : 0) + of_network;
+}
+
+double network_bytes(const Op& op, const RankStep& step) {
+  if (op.kind == OpKind::Move && op.from == Tier::Peer) return moved_bytes(op, step);
+  if (op.kind != OpKind::AddGroups) return 0;
+  return sum_bytes(step.layout, num_far_groups(step.plan.division), ChunkIndex(op.chunk.index));
+}
+
+double network_s(const Op& op, const RankStep& step, const Machine& machine) {
+  return time_of(network_bytes(op, step), machine.network_bytes_per_s);
+}
+
+SimulatedRanks together(std::span<const RankStep> ranks, const Machine& machine) {
+  const RankPlace& place = ranks[0].plan.division.place;
+  if (ranks.size() >= place.num_ranks) {
+    return {ranks, machine, ranks.size() == 1 ? 1 : ranks.size() / place.num_machines};
+  }
+  const double parts = static_cast<double>(place.ranks_per_machine()) / ranks.size();
+  return {ranks, machine_of_rank(machine, parts), ranks.size(), true};
 }
 
 double host_memory_s(const Op& op, const RankStep& step, const Machine& machine) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "device/errors.h"
@@ -22,13 +23,17 @@ std::vector<const Plan*> plans_of(std::span<const RankStep> ranks) {
 /// next.
 class Clockwork {
  public:
-  Clockwork(std::span<const RankStep> ranks, const Machine& machine)
-      : machine_(machine),
-        per_machine_(ranks_per_machine(ranks)),
-        of_rank_(machine_of_rank(machine, static_cast<double>(per_machine_))),
-        sends_(ranks.size() > 1 ? plans_of(ranks) : std::vector<const Plan*>()) {
-    ranks_.reserve(ranks.size());
-    for (const RankStep& step : ranks) {
+  /// `waits`: Receives wait for messages.
+  Clockwork(const SimulatedRanks& simulated, bool waits)
+      : machine_(simulated.machine),
+        per_machine_(simulated.per_machine),
+        stand_for_all_(simulated.stand_for_all),
+        of_rank_(machine_of_rank(machine_, static_cast<double>(per_machine_))),
+        waits_(waits),
+        sends_(waits ? plans_of(simulated.steps) : std::vector<const Plan*>()),
+        sent_(simulated.steps[0].plan.division.place.num_machines) {
+    ranks_.reserve(simulated.steps.size());
+    for (const RankStep& step : simulated.steps) {
       Rank& rank = ranks_.emplace_back(Rank{.step = step});
       const std::vector<Op>& ops = step.plan.ops;
       rank.done.resize(ops.size(), false);
@@ -42,8 +47,9 @@ class Clockwork {
   std::vector<Simulation> run() {
     for (;;) {
       start_all();
+      if (network_changes_) share_network();
       for (size_t first = 0; first < ranks_.size(); first += per_machine_) {
-        share_machine(std::span(ranks_).subspan(first, per_machine_));
+        share_machine(of_machine(first));
       }
       double next_s = kNever;
       for (const Rank& rank : ranks_) {
@@ -73,8 +79,10 @@ class Clockwork {
     OpIndex op = kNone;
     double left_s = 0;  ///< remaining time at full speed, as of `since_s`
     double since_s = 0;
-    double speed = 1;   ///< share of the full speed
-    double shared = 0;  ///< at full speed: the share of the cores (copies), or of the host memory
+    double speed = 1;    ///< share of the full speed
+    double shared = 0;   ///< at full speed: the share of the cores (copies), or of the host memory
+    double network = 0;  ///< the part of its time that it needs the network
+    double on_network = 1;  ///< share of the full speed that the network allows
     double end_s = kNever;
   };
   /// What a stream starts next: its position, and how many of its waits are over.
@@ -115,10 +123,23 @@ class Clockwork {
 
   /// Is this no Receive, or have the other ranks sent its message?
   bool is_there(const Rank& receiver, const Op& op) const {
-    if (op.kind != OpKind::Receive || ranks_.size() == 1) return true;
-    const auto place = static_cast<uint32_t>(&receiver - ranks_.data());
-    return sends_.are_done(
-        op, place, [&](uint32_t rank, OpIndex send) { return ranks_[rank].done[send] != 0; });
+    if (op.kind != OpKind::Receive || !waits_) return true;
+    return sends_.are_done(op, place_of(receiver), [&](const Sender& sender) {
+      return ranks_[sender.place].done[sender.send] != 0;
+    });
+  }
+  uint32_t place_of(const Rank& rank) const { return static_cast<uint32_t>(&rank - ranks_.data()); }
+
+  /// How long the message still takes from other machines. REQUIRES: is_there().
+  double message_left_s(const Rank& receiver, const Op& op) const {
+    if (op.kind != OpKind::Receive || !waits_ || machine_.message_s == 0) return 0;
+    double arrives_s = 0;
+    sends_.are_done(op, place_of(receiver), [&](const Sender& sender) {
+      const double sent_s = ranks_[sender.place].result.ops[sender.send].end_s;
+      if (sender.is_far) arrives_s = std::max(arrives_s, sent_s + machine_.message_s);
+      return true;
+    });
+    return std::max(0.0, arrives_s - now_s_);
   }
 
   void start_all() {
@@ -173,7 +194,10 @@ class Clockwork {
     const Op& op = rank.op(index);
     const int stream = static_cast<int>(op.stream);
     Work& work = rank.works[stream];
-    work = {.op = index, .left_s = duration_s(op, rank.step, of_rank_), .since_s = now_s_};
+    const double on_network_s = network_s(op, rank.step, machine_);
+    work = {.op = index,
+            .left_s = duration_s(op, rank.step, of_rank_) + on_network_s + message_left_s(rank, op),
+            .since_s = now_s_};
     if (is_copy(op) && machine_.shared_cores) {
       const double on_cores_s = time_of(static_cast<double>(rank.step.layout.used_bytes(op.chunk)),
                                         machine_.copy_bytes_per_s);
@@ -184,6 +208,10 @@ class Clockwork {
       const double in_memory_s = host_memory_s(op, rank.step, machine_);
       work.left_s = std::max(work.left_s, in_memory_s);
       work.shared = work.left_s > 0 ? in_memory_s / work.left_s : 0;
+    }
+    if (on_network_s > 0) {
+      work.network = on_network_s / work.left_s;
+      network_changes_ = true;
     }
     work.end_s = now_s_ + work.left_s;
     rank.result.ops[index].start_s = now_s_;
@@ -198,6 +226,7 @@ class Clockwork {
   void end(Rank& rank, Work& work) {
     if (rank.op(work.op).stream == StreamKind::Compute) rank.last_computed_s = now_s_;
     const OpIndex op = work.op;
+    network_changes_ = network_changes_ || work.network > 0;
     work = {};
     is_over(rank, op);
   }
@@ -210,6 +239,74 @@ class Clockwork {
     rank.may_start = true;
     if (rank.op(op).kind != OpKind::Send) return;
     for (Rank& other : ranks_) other.may_start = true;
+  }
+
+  std::span<Rank> of_machine(size_t first) {
+    return std::span(ranks_).subspan(first, per_machine_);
+  }
+
+  /// First a machine divides what it sends among those who ask for it, then what it receives among
+  /// its ranks.
+  void share_network() {
+    const auto num_machines = static_cast<double>(sent_.size());
+    // An addition receives the same from each other machine. Where ranks stand for all, so do the
+    // additions of the other machines, and half of the machines are taken to fetch the same chunk
+    // (docs/ranks.md, "Many machines").
+    const double of_addition = stand_for_all_ ? 1 : 1 / (num_machines - 1);
+    const double of_fetch = stand_for_all_ ? num_machines / 2 : 1;
+    network_changes_ = false;
+    std::ranges::fill(sent_, 0);
+    for_each_on_network([&](const Rank& rank, const Work& work) {
+      if (const auto from = source_of(rank, work)) {
+        sent_[*from] += work.network * of_fetch;
+        return;
+      }
+      for (uint32_t m = 0; m < sent_.size(); ++m) {
+        if (m != machine_of(rank)) sent_[m] += work.network * of_addition;
+      }
+    });
+    for_each_on_network([&](const Rank& rank, Work& work) {
+      double slower = 0;
+      if (const auto from = source_of(rank, work)) {
+        slower = std::max(1.0, sent_[*from]);
+      } else {
+        for (uint32_t m = 0; m < sent_.size(); ++m) {
+          if (m != machine_of(rank)) slower += std::max(1.0, sent_[m]) / (num_machines - 1);
+        }
+      }
+      work.on_network = 1 / slower;
+    });
+    for (size_t first = 0; first < ranks_.size(); first += per_machine_) share_received(first);
+  }
+  void share_received(size_t first) {
+    double wanted = 0;
+    for_each_work(of_machine(first),
+                  [&](StreamKind, const Work& work) { wanted += work.network * work.on_network; });
+    for_each_work(of_machine(first), [&](StreamKind, Work& work) {
+      if (work.network == 0) return;
+      work.on_network /= std::max(1.0, wanted);
+      set_speed(work, work.on_network);
+    });
+  }
+  /// Calls visit(rank, work) for what uses the network now.
+  template <class Visit>
+  void for_each_on_network(const Visit& visit) {
+    for (Rank& rank : ranks_) {
+      for_each_work({&rank, 1}, [&](StreamKind, Work& work) {
+        if (work.network > 0) visit(rank, work);
+      });
+    }
+  }
+  static uint32_t machine_of(const Rank& rank) {
+    const RankPlace& place = rank.step.plan.division.place;
+    return place.machine_of(place.rank);
+  }
+  /// The machine from which a fetch copies; nullopt for an addition.
+  static std::optional<uint32_t> source_of(const Rank& rank, const Work& work) {
+    const Op& op = rank.op(work.op);
+    if (op.stream != StreamKind::Fetch) return std::nullopt;
+    const Plan& plan = rank.step.plan;
+    return plan.division.place.machine_of(plan.chunks[op.chunk.index].owner);
   }
 
   /// What the ranks of one machine do shares its cores or its host memory.
@@ -232,7 +329,7 @@ class Clockwork {
     const double each = num_others > 0 ? std::min(1.0, left / num_others) : 0;
     for_each_work(ranks, [&](StreamKind stream, Work& work) {
       const double of_copy = stream == StreamKind::Compute ? 1 : 1 / std::max(1.0, copies);
-      set_speed(work, shares(stream) ? each : of_copy);
+      set_speed(work, work.on_network * (shares(stream) ? each : of_copy));
     });
   }
 
@@ -249,9 +346,10 @@ class Clockwork {
   /// All that uses host memory is slowed down by the same factor.
   void share_host_memory(std::span<Rank> ranks) {
     double wanted = 0;
-    for_each_work(ranks, [&](StreamKind, const Work& work) { wanted += work.shared; });
+    for_each_work(ranks,
+                  [&](StreamKind, const Work& work) { wanted += work.shared * work.on_network; });
     for_each_work(ranks, [&](StreamKind, Work& work) {
-      if (work.shared > 0) set_speed(work, 1 / std::max(1.0, wanted));
+      if (work.shared > 0) set_speed(work, work.on_network / std::max(1.0, wanted));
     });
   }
 
@@ -274,10 +372,14 @@ class Clockwork {
     work.end_s = speed > 0 ? now_s_ + std::max(0.0, work.left_s) / speed : kNever;
   }
 
-  const Machine& machine_;
+  const Machine machine_;
   const size_t per_machine_;
+  const bool stand_for_all_;
   const Machine of_rank_;
-  const Sends sends_;  // empty if there is one rank
+  const bool waits_;
+  const Sends sends_;             // empty if no rank waits
+  std::vector<double> sent_;      // [machine] what it is asked to send, in parts of what it can
+  bool network_changes_ = false;  // what uses it
   double now_s_ = 0;
   std::vector<Rank> ranks_;
 };
@@ -303,13 +405,13 @@ Machine machine_of_rank(const Machine& machine, double num_ranks) {
 }
 
 std::vector<Simulation> simulate_ranks(std::span<const RankStep> ranks, const Machine& machine) {
-  return Clockwork(ranks, machine).run();
+  return Clockwork(together(ranks, machine), true).run();
 }
 
 Simulation simulate(const Plan& plan, const Trace& trace, const Layout& layout,
                     const Machine& machine) {
   const RankStep step{plan, trace, layout};
-  return std::move(simulate_ranks({&step, 1}, machine)[0]);
+  return std::move(Clockwork({{&step, 1}, machine, 1}, false).run()[0]);
 }
 
 }  // namespace ebb

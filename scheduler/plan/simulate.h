@@ -4,8 +4,17 @@
 // All ranks of a step can be simulated together: then each has its plan and its streams, and a
 // Receive waits for the Sends of other ranks. The rates of a Machine are those of one device, or,
 // for the network, the optimizer, host memory and shared cores, those of the whole machine. Each
-// rank has an equal part of the threads and of the network: its operations are at most as fast as
-// with this part.
+// rank has an equal part of the threads: its operations are at most as fast as with this part.
+//
+// Some ranks of one machine can stand for all ranks of the run (simulate_ranks). Then another
+// machine is taken to do the same at the same time, for its own chunks (messages.h), and half of
+// the machines to fetch from the same one at a time. So a thousand ranks take as long to simulate
+// as one. docs/ranks.md compares this with simulations of all ranks.
+//
+// The network of a machine brings bytes from all other machines together, and sends as many at the
+// same time. A fetch uses what its machine receives, and what the machine of the owner sends. If
+// ranks of many machines fetch the same chunk, its owner's machine is what they wait for. Adding
+// groups receives their sums from all other machines in turn.
 //
 // The simulation runs the streams of a plan against a virtual clock. An operation starts when
 // its stream is free and the operations that it waits for are done. On the load stream the copy
@@ -43,7 +52,8 @@ struct Machine {
   double device_bytes_per_s = 0;              ///< device memory
   double load_bytes_per_s = 0;                ///< host to device
   double store_bytes_per_s = 0;
-  double network_bytes_per_s = 0;  ///< from other machines
+  double network_bytes_per_s = 0;  ///< from all other machines, and as much to them
+  double message_s = 0;            ///< until a message is on another machine
   double update_bytes_per_s = 0;   ///< host memory, for the optimizer
   /// Host memory, for everything together. Not used with shared cores, whose rates include it.
   double host_bytes_per_s = 0;
@@ -82,7 +92,7 @@ inline constexpr StreamInfo kStreams[] = {
     {StreamKind::Update, "update", &Machine::update_bytes_per_s},
     {StreamKind::Send, "send"},
     {StreamKind::Receive, "receive"},
-    {StreamKind::Fetch, "fetch", &Machine::network_bytes_per_s},
+    {StreamKind::Fetch, "fetch"},
 };
 static_assert(std::size(kStreams) == kNumStreamKinds);
 static_assert([] {
@@ -106,15 +116,16 @@ struct StreamTimes {
 /// may come early, as far as the blocks can hold them.
 struct Bound {
   double seconds = 0;
-  /// The name of a stream ("load"), or "host memory". If the bound is the sum of the two parts of a
-  /// clipped step, also the longer part ("load, forward").
+  /// The name of a stream ("load"), or "host memory" or "network". If the bound is the sum of the
+  /// two parts of a clipped step, also the longer part ("load, forward").
   const char* bound_by = "compute";
   double compute_s = 0, load_s = 0, store_s = 0, update_s = 0;
   double host_memory_s = 0;  ///< of all ranks of a machine together
+  double network_s = 0;      ///< of all ranks of a machine together: what it receives
 };
-/// Of all ranks: the greatest bound of a rank, or the time in which the host memory or the shared
-/// cores of a machine can do the work of all of its ranks. The times of streams are those of the
-/// rank with the greatest bound. REQUIRES: as simulate_ranks().
+/// Of all ranks: the greatest bound of a rank, or the time in which the host memory, the network or
+/// the shared cores of a machine can do the work of all of its ranks. The times of streams are
+/// those of the rank with the greatest bound. REQUIRES: as simulate_ranks().
 Bound lower_bound(std::span<const RankStep> ranks, const Machine& machine, bool clipped);
 /// Of one rank that has the machine for itself.
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
@@ -129,9 +140,11 @@ struct Simulation {
   double stall_s = 0;  ///< idle time of the compute stream between its first and last operation
   std::vector<OpTime> ops;  ///< one for each operation
 };
-/// All ranks, in their order, on equal machines; the step takes as long as the slowest one.
-/// REQUIRES: the plans are valid and fit together (validate.h, validation_ranks.h); there is one
-/// for each rank of their division. All that the step before left is there when they begin.
+/// All ranks, in their order, on equal machines; the step takes as long as the slowest one. Or
+/// consecutive ranks of one machine, which stand for all; their number divides that of the ranks of
+/// the machine, and the first one is a multiple of it.
+/// REQUIRES: the plans are valid and fit together (validate.h, validation_ranks.h). All that the
+/// step before left is there when they begin.
 std::vector<Simulation> simulate_ranks(std::span<const RankStep> ranks, const Machine& machine);
 /// One rank that has the machine for itself and never waits for another one.
 Simulation simulate(const Plan& plan, const Trace& trace, const Layout& layout,

@@ -87,8 +87,9 @@ class AllRanks {
   /// Has each rank that must send this message sent it?
   bool is_there(const Op& op, uint32_t receiver) const {
     if (op.kind != OpKind::Receive) return true;
-    return sends_.are_done(
-        op, receiver, [&](uint32_t rank, OpIndex send) { return ranks_[rank].done[send] != 0; });
+    return sends_.are_done(op, receiver, [&](const Sender& sender) {
+      return ranks_[sender.place].done[sender.send] != 0;
+    });
   }
 
   void describe_stuck(size_t r, std::vector<std::string>& messages) const {

@@ -47,15 +47,11 @@ size_t undo_log_bytes(const Layout& layout) {
 }
 
 uint64_t num_far_portions(const Layout& layout, const Division& division) {
-  uint64_t num_groups = 0;
-  for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {
-    if (!division.place.is_near(rank)) num_groups += share_of(division, rank).groups.count;
-  }
   uint32_t most_uses = 1;
   for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
     most_uses = std::max(most_uses, layout.parameter(id).num_uses);
   }
-  return num_groups * most_uses;
+  return uint64_t{num_far_groups(division)} * most_uses;
 }
 
 Ledger fixed_memory(const Model& model, uint32_t num_micro_batches, const Layout& layout,

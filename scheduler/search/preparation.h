@@ -60,6 +60,7 @@ struct Preparation {
   Plan flush_plan;       ///< runs after a step if no other step follows at once
   Plan warm_up_plan;     ///< runs before a step that follows no other step
   Ledger ledger;         ///< every byte, by class and tier
+  Ledger fixed_ledger;   ///< what does not depend on the plan
   uint32_t num_blocks = 0;
   size_t block_memory_bytes = 0;  ///< device memory for blocks and for the planes of device updates
   uint32_t smallest_blocks = 0;   ///< no plan works with fewer blocks
@@ -82,8 +83,10 @@ struct Preparation {
 Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                     const Machine& machine = {});
 
-/// The preparations of all other ranks, in their order, for the preparation of one rank. `model`
-/// and `budgets` are those with which it was made.
+/// The preparations of other ranks, in their order, for the preparation of one rank. `model` and
+/// `budgets` are those with which it was made. They are those of all other ranks if all are few
+/// enough to be simulated together. Otherwise the ranks of one machine stand for all in a
+/// simulation, or one rank does; and one rank is prepared for each different share of a step.
 std::vector<Preparation> prepare_others(const Preparation& prepared, const Model& model,
                                         const Budgets& budgets);
 
@@ -91,9 +94,22 @@ std::vector<Preparation> prepare_others(const Preparation& prepared, const Model
 struct StepPrediction {
   double seconds = 0;  ///< 0 on a machine without rates
   Bound bound = {};
+  uint32_t num_simulated = 1;  ///< ranks; if not all, they stand for all (simulate_ranks)
 };
 /// `others` is the result of prepare_others(), and empty for one rank.
 StepPrediction predict_step(const Preparation& prepared, std::span<const Preparation> others,
                             const Machine& machine);
+
+/// What a rank takes and moves.
+struct RankTotals {
+  uint32_t num_micro_batches = 0;
+  size_t loaded_bytes = 0, stored_bytes = 0, fetched_bytes = 0;  ///< in a step
+  Ledger ledger = {};
+};
+/// Of all ranks, in their order. `others` is the result of prepare_others(). The plans of ranks
+/// with equal shares differ only in the owners of chunks, so what is said here is exact also for
+/// ranks that are not prepared.
+std::vector<RankTotals> totals_of_ranks(const Preparation& prepared,
+                                        std::span<const Preparation> others);
 
 }  // namespace ebb

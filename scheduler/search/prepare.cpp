@@ -236,6 +236,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   const size_t chunk_bytes = p.layout->chunk_bytes();
   p.ledger = fixed_memory(model, std::max(p.share.micro_batches.count, p.evaluation_batches.count),
                           *p.layout, p.trace, p.evaluation_trace);
+  p.fixed_ledger = p.ledger;
   const size_t fixed_bytes = p.ledger.total(Tier::Device);
   p.chunk_trace =
       std::make_shared<const ChunkTrace>(make_chunk_trace(p.trace, *p.layout, true, p.division));
@@ -336,7 +337,7 @@ size_t driver_bytes(const Preparation& p, const Plan& plan) {
 }  // namespace
 
 Ledger ledger_with(const Preparation& context, const Plan& plan) {
-  Ledger ledger = context.ledger;
+  Ledger ledger = context.fixed_ledger;
   const size_t input_bytes = ledger.bytes(kInputs, Tier::Device);
   ledger.add("chunk blocks", Tier::Device, plan.num_blocks * context.layout->chunk_bytes());
   if (const uint32_t num = plan.count(&ChunkRecord::is_on_device); num > 0) {

@@ -1,12 +1,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <exception>
 #include <iterator>
+#include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "scheduler/plan/decide_chunks.h"
 #include "scheduler/search/choose.h"
 #include "scheduler/search/prepare.h"
 #include "system/cores.h"
@@ -79,6 +83,102 @@ Preparation prepare_rank(const Model& model, const TrainerOptions& options, cons
   return p;
 }
 
+/// So many ranks are always simulated together; more of them if that takes about a second, or a
+/// third of it for the ranks of a machine, which stand for all. The time grows with the operations
+/// of all ranks, and for each of them with the number of ranks.
+constexpr uint64_t kAlwaysTogether = 8;
+constexpr uint64_t kMostTogether = 30'000'000, kMostOfMachine = 10'000'000;
+
+/// The ranks that are simulated.
+IndexRange ranks_to_simulate(const Preparation& p) {
+  const RankPlace& place = p.division.place;
+  const uint32_t busiest = busiest_rank(p.division), of_machine = place.ranks_per_machine();
+  const auto is_short = [&](uint64_t num_ranks, uint64_t most) {
+    return num_ranks * num_ranks * p.plan.ops.size() <= most;
+  };
+  if (place.num_ranks <= kAlwaysTogether || is_short(place.num_ranks, kMostTogether)) {
+    return {0, place.num_ranks};
+  }
+  if (!is_short(of_machine, kMostOfMachine)) return {busiest, 1};
+  return {place.machine_of(busiest) * of_machine, of_machine};
+}
+
+/// The number of micro-batches of each group, and of the evaluation.
+std::vector<uint32_t> share_key(const Preparation& p, uint32_t rank) {
+  std::vector<uint32_t> key = share_of(p.division, rank).group_of;
+  const uint32_t num_ranks = p.division.place.num_ranks;
+  key.push_back(part_of(p.options.evaluation_batches, rank, num_ranks).count);
+  return key;
+}
+
+/// The ranks that prepare_others() prepares.
+std::vector<uint32_t> ranks_to_prepare(const Preparation& p) {
+  const IndexRange simulated = ranks_to_simulate(p);
+  std::set<uint32_t> ranks;
+  std::set<std::vector<uint32_t>> shares = {share_key(p, p.division.place.rank)};
+  for (uint32_t i = 0; i < simulated.count; ++i) {
+    ranks.insert(simulated.first + i);
+    shares.insert(share_key(p, simulated.first + i));
+  }
+  for (uint32_t rank = 0; rank < p.division.place.num_ranks; ++rank) {
+    if (shares.insert(share_key(p, rank)).second) ranks.insert(rank);
+  }
+  ranks.erase(p.division.place.rank);
+  return {ranks.begin(), ranks.end()};
+}
+
+/// All that are prepared, in the order of the ranks.
+std::vector<const Preparation*> in_order(const Preparation& prepared,
+                                         std::span<const Preparation> others) {
+  std::vector<const Preparation*> ranks = {&prepared};
+  for (const Preparation& p : others) ranks.push_back(&p);
+  std::ranges::sort(ranks, {}, [](const Preparation* p) { return p->division.place.rank; });
+  return ranks;
+}
+
+/// The ledger of a rank with an equal share: the plans differ only in the owners of chunks.
+Ledger ledger_as(const Preparation& like, uint32_t rank) {
+  Plan plan{.num_blocks = like.plan.num_blocks,
+            .chunks = like.plan.chunks,
+            .division = like.division,
+            .sum_slots = like.plan.sum_slots,
+            .stored_sums = like.plan.stored_sums,
+            .stored_activations = like.plan.stored_activations,
+            .fetch_slots = like.plan.fetch_slots};
+  plan.division.place.rank = rank;
+  for (ChunkRecord& chunk : plan.chunks) chunk.is_mine = chunk.owner == rank;
+  plan.gradient_buffers = num_gradient_buffers(
+      plan.chunks,
+      {.update_after_norm = updates_after_norm(like.options), .schedule = like.schedule});
+  return ledger_with(like, plan);
+}
+
+/// All that the ledger of a rank depends on, besides its share: of its chunks the number, those
+/// with each time of an update, and the elements.
+using ChunksOfRank = std::array<uint64_t, 7>;
+ChunksOfRank chunks_of(const Preparation& like, uint32_t rank) {
+  ChunksOfRank chunks{};
+  const auto num_chunks = static_cast<uint32_t>(like.plan.chunks.size());
+  for (ChunkIndex c{rank}; c < num_chunks; c = ChunkIndex(c + like.division.place.num_ranks)) {
+    ++chunks[0];
+    chunks[1] += like.layout->chunk_elements(c);
+    ++chunks[2 + static_cast<size_t>(like.plan.chunks[c].update)];
+  }
+  return chunks;
+}
+
+/// [parameter chunk] bytes of weights that a step loads.
+std::vector<size_t> loaded_weights(const Preparation& p) {
+  std::vector<size_t> bytes(p.plan.chunks.size());
+  for (const Op& op : p.plan.ops) {
+    const bool loads = op.stream == StreamKind::Load && is_copy(op);
+    if (loads && op.chunk.space == Space::Weights) {
+      bytes[op.chunk.index] += p.layout->used_bytes(op.chunk);
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::vector<Preparation> prepare_others(const Preparation& chosen, const Model& model,
@@ -87,12 +187,10 @@ std::vector<Preparation> prepare_others(const Preparation& chosen, const Model& 
   const std::vector<ObservedLayer> layers = observe_layers(model, options, budgets);
   std::vector<Preparation> others;
   Budgets of_rank = budgets;
-  const RankPlace& place = chosen.division.place;
   // One dry run after the other, because a model need not be thread-safe.
-  of_rank.place = place;
-  for (uint32_t rank = 0; rank < place.num_ranks; ++rank) {
+  of_rank.place = chosen.division.place;
+  for (const uint32_t rank : ranks_to_prepare(chosen)) {
     of_rank.place.rank = rank;
-    if (rank == place.rank) continue;
     others.push_back(prepare_context(model, options, chosen.schedule, of_rank, layers));
   }
   ThreadTeam team(num_usable_cores());
@@ -113,17 +211,55 @@ std::vector<Preparation> prepare_others(const Preparation& chosen, const Model& 
 
 StepPrediction predict_step(const Preparation& prepared, std::span<const Preparation> others,
                             const Machine& machine) {
-  std::vector<const Preparation*> ranks;
-  for (const Preparation& p : others) ranks.push_back(&p);
-  ranks.insert(ranks.begin() + prepared.division.place.rank, &prepared);
+  const IndexRange simulated = ranks_to_simulate(prepared);
   std::vector<RankStep> steps;
-  for (const Preparation* const p : ranks) steps.push_back({p->plan, p->trace, *p->layout});
-  StepPrediction predicted;
+  for (const Preparation* const p : in_order(prepared, others)) {
+    if (p->division.place.rank - simulated.first >= simulated.count) continue;
+    steps.push_back({p->plan, p->trace, *p->layout});
+  }
+  StepPrediction predicted{.num_simulated = simulated.count};
   for (const Simulation& s : simulate_ranks(steps, machine)) {
     predicted.seconds = std::max(predicted.seconds, s.seconds);
   }
   predicted.bound = lower_bound(steps, machine, updates_after_norm(prepared.options));
   return predicted;
+}
+
+std::vector<RankTotals> totals_of_ranks(const Preparation& prepared,
+                                        std::span<const Preparation> others) {
+  const std::vector<const Preparation*> ranks = in_order(prepared, others);
+  std::map<std::vector<uint32_t>, const Preparation*> by_share;
+  std::map<uint32_t, const Preparation*> by_rank;
+  for (const Preparation* const p : ranks) {
+    by_share.emplace(share_key(*p, p->division.place.rank), p);
+    by_rank.emplace(p->division.place.rank, p);
+  }
+  std::map<const Preparation*, std::vector<size_t>> loads;
+  std::map<std::pair<const Preparation*, ChunksOfRank>, Ledger> ledgers;
+  std::vector<RankTotals> totals;
+  RankPlace place = prepared.division.place;
+  for (place.rank = 0; place.rank < place.num_ranks; ++place.rank) {
+    const auto itself = by_rank.find(place.rank);
+    const Preparation& like =
+        itself != by_rank.end() ? *itself->second : *by_share.at(share_key(prepared, place.rank));
+    totals.push_back({.num_micro_batches = like.share.micro_batches.count,
+                      .loaded_bytes = like.plan.loaded_bytes,
+                      .stored_bytes = like.plan.stored_bytes,
+                      .fetched_bytes = like.plan.fetched_bytes});
+    Ledger& ledger = ledgers[{&like, chunks_of(like, place.rank)}];
+    if (ledger.entries().empty()) {
+      ledger = itself != by_rank.end() ? like.ledger : ledger_as(like, place.rank);
+    }
+    totals.back().ledger = ledger;
+    if (itself != by_rank.end() || place.num_machines == 1) continue;
+    std::vector<size_t>& bytes = loads[&like];
+    if (bytes.empty()) bytes = loaded_weights(like);
+    size_t& fetched = totals.back().fetched_bytes = 0;
+    for (ChunkIndex c{0}; c < bytes.size(); ++c) {
+      if (!place.is_near(owner_of(c, place.num_ranks))) fetched += bytes[c];
+    }
+  }
+  return totals;
 }
 
 Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,

@@ -168,6 +168,86 @@ TEST_F(SimulateRanks, CopiesOfAllRanksUsePartOfTheCores) {
   EXPECT_DOUBLE_EQ(seconds({&both, &both}, machine), 1 + 1.5);
 }
 
+/// The plans of `num_ranks` ranks on as many machines as `num_machines`; rank r has the operations
+/// `ops(r)`, and owns chunk r.
+template <class Ops>
+std::vector<Plan> on_machines(uint32_t num_ranks, uint32_t num_machines, const Ops& ops) {
+  std::vector<Plan> plans;
+  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+    Plan& plan = plans.emplace_back(ops(rank));
+    plan.division = {.place = {rank, num_ranks, num_machines},
+                     .num_micro_batches = num_ranks,
+                     .num_groups = num_ranks};
+  }
+  return plans;
+}
+
+TEST_F(SimulateRanks, FetchesShareWhatTheirMachineReceives) {
+  const Machine machine{.network_bytes_per_s = kChunk};
+  const Plan fetches = written({{make_move({Space::Weights, 0}, Tier::Peer, Tier::Host), {}}});
+  const Plan nothing = written({});
+  // Ranks 2 and 3 are on another machine than rank 0, which owns the chunk.
+  const auto four = on_machines(4, 2, [&](uint32_t rank) { return rank >= 2 ? fetches : nothing; });
+  EXPECT_DOUBLE_EQ(seconds({&four[0], &four[1], &four[2], &four[3]}, machine), 2);
+  const Bound least = bound({&four[0], &four[1], &four[2], &four[3]}, machine);
+  EXPECT_DOUBLE_EQ(least.seconds, 2);
+  EXPECT_STREQ(least.bound_by, "network");
+  EXPECT_DOUBLE_EQ(least.network_s, 2);
+  const auto one = on_machines(4, 2, [&](uint32_t rank) { return rank == 2 ? fetches : nothing; });
+  EXPECT_DOUBLE_EQ(seconds({&one[0], &one[1], &one[2], &one[3]}, machine), 1);
+  EXPECT_DOUBLE_EQ(seconds({&one[0], &one[1], &one[2], &one[3]}, {}), 0);
+}
+
+TEST_F(SimulateRanks, FetchesShareWhatTheMachineOfTheOwnerSends) {
+  const Machine machine{.network_bytes_per_s = kChunk};
+  const Plan nothing = written({});
+  const auto fetch = [&](uint32_t chunk) {
+    return written({{make_move({Space::Weights, chunk}, Tier::Peer, Tier::Host), {}}});
+  };
+  // Ranks 1 and 2, each on a machine of its own, fetch from rank 0.
+  const auto same = on_machines(3, 3, [&](uint32_t rank) { return rank > 0 ? fetch(0) : nothing; });
+  EXPECT_DOUBLE_EQ(seconds({&same[0], &same[1], &same[2]}, machine), 2);
+  EXPECT_DOUBLE_EQ(bound({&same[0], &same[1], &same[2]}, machine).seconds, 1);
+  // A machine sends and receives at the same time.
+  const auto swap = on_machines(2, 2, [&](uint32_t rank) { return fetch(1 - rank); });
+  EXPECT_DOUBLE_EQ(seconds({&swap[0], &swap[1]}, machine), 1);
+}
+
+TEST_F(SimulateRanks, AnAdditionReceivesTheSumsOfOtherMachines) {
+  Op add = test::kUpdate;
+  add.kind = OpKind::AddGroups;
+  // It reads four fp32 sums of 65,536 elements and writes a bf16 gradient. Two of the sums are on
+  // the other machine: these are four chunks.
+  const auto ranks = on_machines(4, 2, [&](uint32_t rank) {
+    return rank == 0 ? written({{add, {}}}) : written({});
+  });
+  const auto time = [&](const Machine& machine) {
+    return seconds({&ranks[0], &ranks[1], &ranks[2], &ranks[3]}, machine);
+  };
+  EXPECT_DOUBLE_EQ(time({.network_bytes_per_s = kChunk}), 4);
+  // A rank has half of the threads. The sums come first, then they are added.
+  const Machine adds{.network_bytes_per_s = kChunk, .update_bytes_per_s = 65536 * 18.0};
+  EXPECT_DOUBLE_EQ(time(adds), 4 + 2);
+  // Each byte from the network is four bytes of host memory.
+  EXPECT_DOUBLE_EQ(time({.host_bytes_per_s = kChunk}), 9 + 16);
+}
+
+TEST_F(SimulateRanks, AMessageTakesTimeToAnotherMachine) {
+  const Machine machine{
+      .load_bytes_per_s = kChunk, .message_s = 0.5, .update_bytes_per_s = kUpdated};
+  const auto step_s = [&](uint32_t num_machines) {
+    const auto ranks = on_machines(2, num_machines, [&](uint32_t rank) {
+      if (rank == 1) {
+        return written({{receive(Message::Weights, 0), {}}, {test::kLoad, {}, {0}}});
+      }
+      return written({{test::kUpdate, {}}, {send(Message::Weights, 0), {}, {0}}});
+    });
+    return seconds({&ranks[0], &ranks[1]}, machine);
+  };
+  EXPECT_DOUBLE_EQ(step_s(1), 2 + 1);  // each has half of the threads
+  EXPECT_DOUBLE_EQ(step_s(2), 1 + 0.5 + 1);
+}
+
 TEST_F(SimulateRanks, EnoughHostMemoryChangesNoBit) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const test::SimulatedCase s = test::simulate_any_case(seed);

@@ -1,4 +1,4 @@
-// `ebb plan --ranks`: all ranks of a machine together.
+// `ebb plan --ranks`: all ranks of a machine together, and of several machines.
 #include <algorithm>
 #include <sstream>
 #include <string>
@@ -103,6 +103,80 @@ TEST_F(PlanRanks, AsManyAsTheMachineHasDevices) {
   EXPECT_EQ(find_machine(machine_with(1e11)).num_devices, 4);
 }
 
+TEST_F(PlanRanks, OfSeveralMachinesShareTheNetwork) {
+  const auto with = [&](const char* network, const char* nodes) {
+    return planned(4, {"--groups", "4", "--nodes", nodes, "--network", network});
+  };
+  const Json fast = with("100GB/s", "2"), slow = with("100MB/s", "2");
+  EXPECT_EQ(fast["ranks"]["nodes"], 2);
+  EXPECT_EQ(fast["ranks"]["simulated"], 4);
+  EXPECT_NE(fast["bound_by"], "network");
+  EXPECT_EQ(slow["bound_by"], "network");
+  EXPECT_EQ(slow["bound_seconds"], slow["stream_seconds"]["network"]);
+  EXPECT_GE(slow["predicted_seconds"], slow["bound_seconds"]);
+  EXPECT_GT(slow["predicted_seconds"], 2 * fast["predicted_seconds"].get<double>());
+  EXPECT_EQ(with("100MB/s", "1")["stream_seconds"]["network"], 0);
+  // Each rank fetches about half of what it loads. A machine receives this, and the sums of two
+  // groups for the chunks of its two ranks: half of the parameters.
+  size_t host_bytes = 0;
+  for (const Json& rank : slow["ranks"]["of_each"]) {
+    const double share = rank["fetched_bytes"].get<double>() / rank["loaded_bytes"].get<double>();
+    EXPECT_NEAR(share, 0.5, 0.1);
+    host_bytes += rank["host_bytes"].get<size_t>();
+  }
+  const double fetched = slow["ranks"]["of_each"][0]["fetched_bytes"].get<double>() +
+                         slow["ranks"]["of_each"][1]["fetched_bytes"].get<double>();
+  const double sums = 4 * 2 * slow["parameters"].get<double>() / 2;
+  EXPECT_NEAR(slow["stream_seconds"]["network"].get<double>() * 1e8 / (fetched + sums), 1, 0.3);
+  EXPECT_EQ(slow["ranks"]["host_bytes"], host_bytes);
+  EXPECT_GE(slow["ranks"]["machine_host_bytes"], host_bytes / 2);
+  const std::string text =
+      plan(kGpt + Arguments{"--ranks", "4", "--groups", "4", "--nodes", "2"}).out;
+  EXPECT_SAYS(text, "ranks   4 on 2 machines, each with 1 of 4 micro-batches");
+  EXPECT_SAYS(text, " of it from other machines) and stores ");
+  EXPECT_SAYS(text, "the ranks of a machine ");
+  EXPECT_SAYS(text, "of a machine   of all ranks");
+  EXPECT_SAYS(text, "12.5 to 25 network");
+}
+
+/// A thousand ranks are planned like one, and each has its memory.
+TEST_F(PlanRanks, CanBeAThousand) {
+  Arguments shape = kGpt;
+  *std::ranges::find(shape, "4") = "1000";  // micro-batches
+  const Json many = plan_json(shape + Arguments{"--ranks", "1000", "--nodes", "250"});
+  const Json& ranks = many["ranks"];
+  EXPECT_EQ(ranks["simulated"], 4);
+  ASSERT_EQ(ranks["of_each"].size(), 1000u);
+  // Of 15 chunks, each of the first 15 ranks owns one. The state has 12 bytes for each parameter.
+  size_t state = 0;
+  for (size_t rank = 0; rank < 1000; ++rank) {
+    for (const Json& entry : ranks["of_each"][rank]["memory"]) {
+      const std::string name = entry["class"];
+      if (name == "weight" || name == "low" || name == "momentum" || name == "variance") {
+        EXPECT_LT(rank, 15u);
+        state += entry["bytes"].get<size_t>();
+      }
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(state) / (12 * many["parameters"].get<double>()), 1, 0.001);
+  EXPECT_SAYS(plan(shape + Arguments{"--ranks", "1000", "--nodes", "250"}).out,
+              "4 ranks are simulated, and the others are taken to do the same at the same time");
+}
+
+TEST_F(PlanRanks, AreDividedAmongMachines) {
+  EXPECT_FAILS(plan(kGpt + Arguments{"--ranks", "4", "--nodes", "3"}), 2,
+               "4 ranks are not a multiple of 3; try --ranks 6");
+  EXPECT_FAILS(plan(kGpt + Arguments{"--nodes", "2"}), 2, "try --ranks 2");
+  EXPECT_FAILS(plan(kGpt + Arguments{"--ranks", "10", "--nodes", "2"}), 2,
+               "2 machines 'rtx4090-x4' have 8 devices, so give --ranks 8");
+  EXPECT_FAILS(plan(kShape + Arguments{"--machine", "rtx4090", "--ranks", "2", "--nodes", "2"}), 2,
+               "the machine 'rtx4090' has no network_bytes_per_s; give --network");
+  EXPECT_FAILS(plan(kGpt + Arguments{"--network", "400Gb/s"}), 2, "400 Gb/s are 50GB/s");
+  EXPECT_FAILS(run({"train", "--preset", "toy-bytes", "--data", "x", "--network", "1GB/s"}), 2,
+               "--network emulates a network between the ranks of one machine: it needs "
+               "--rank-transport mpi");
+}
+
 TEST_F(PlanRanks, OnThisMachineShareTheCores) {
   const Json one = plan_json(kToy);
   const Json two = plan_json(kToy + Arguments{"--ranks", "2"});
@@ -131,6 +205,15 @@ TEST_F(PlanRanks, AreSweptWithTheSameTokensOfEach) {
   const Json four = plan_json(shape + Arguments{"--ranks", "4", "--groups", "4"});
   EXPECT_EQ(rows[2]["predicted_seconds"], four["predicted_seconds"]);
   EXPECT_EQ(rows[2]["host_bytes"], four["ranks"]["host_bytes"]);
+  const Outcome machines = plan(kGpt + Arguments{"--sweep", "ranks", "--nodes", "3", "--json"});
+  std::istringstream more(machines.out);
+  std::vector<std::pair<int, int>> numbers;
+  for (std::string line; std::getline(more, line);) {
+    const Json row = parse_json(line);
+    numbers.emplace_back(row["ranks"], row["nodes"]);
+  }
+  const std::vector<std::pair<int, int>> expected = {{1, 1}, {2, 1}, {4, 1}, {8, 2}, {12, 3}};
+  EXPECT_EQ(numbers, expected);
   EXPECT_FAILS(plan(kGpt + Arguments{"--sweep", "ranks", "--ranks", "2"}), 2,
                "leave out --ranks 2");
   EXPECT_FAILS(plan(kShape + Arguments{"--machine", "rtx4090", "--sweep", "ranks"}), 2,

@@ -129,8 +129,8 @@ std::vector<RankStep> steps_of(const std::vector<Preparation>& prepared) {
   return steps;
 }
 
-/// A machine on which each stream of a rank is sometimes late. Every third one has no limit of host
-/// memory.
+/// A machine on which each stream of a rank is sometimes late. In every third one, ranks share
+/// nothing: host memory and network have no limit.
 Machine machine_of_seed(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto rate = [&](double around) {
@@ -139,7 +139,7 @@ Machine machine_of_seed(uint64_t seed) {
   return {.flops_per_s = rate(5e9),
           .load_bytes_per_s = rate(1e8),
           .store_bytes_per_s = rate(1e8),
-          .network_bytes_per_s = rate(1e8),
+          .network_bytes_per_s = seed % 3 == 0 ? 0 : rate(1e8),
           .update_bytes_per_s = rate(2e9),
           .host_bytes_per_s = seed % 3 == 0 ? 0 : rate(5e8)};
 }

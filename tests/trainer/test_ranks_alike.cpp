@@ -1,0 +1,129 @@
+// One rank, or those of one machine, stand for all ranks: their simulation against that of all
+// ranks, and what each rank takes and moves.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "scheduler/plan/simulate.h"
+#include "tests/trainer/cases.h"
+
+namespace ebb::test {
+namespace {
+
+struct AlikeCase {
+  std::string name;
+  uint32_t num_machines, per_machine;
+  bool clip;
+};
+
+class RanksAlike : public testing::TestWithParam<AlikeCase> {
+ protected:
+  RanksAlike() {
+    const AlikeCase& c = GetParam();
+    const uint32_t num_ranks = c.num_machines * c.per_machine;
+    const TrainingCase run{.clip = c.clip,
+                           .accumulation = num_ranks,
+                           .memory = Memory::Between,
+                           .order = MicroBatchOrder::Vertical,
+                           .num_ranks = num_ranks,
+                           .num_machines = c.num_machines,
+                           .groups = num_ranks,
+                           .model = deep_gpt()};
+    const Gpt2 model(run.model, kMicroBatchSize, kLength, DType::BF16);
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+      prepared_.push_back(prepare_case(model, run, rank));
+    }
+  }
+  static Gpt2Config deep_gpt() {
+    Gpt2Config config = small_gpt();
+    config.num_layers = 24;
+    return config;
+  }
+  std::vector<RankStep> first(size_t count) const {
+    std::vector<RankStep> steps;
+    for (size_t i = 0; i < count; ++i) {
+      steps.push_back({prepared_[i].plan, prepared_[i].trace, *prepared_[i].layout});
+    }
+    return steps;
+  }
+  static double longest_s(const std::vector<RankStep>& steps, const Machine& machine) {
+    double seconds = 0;
+    for (const Simulation& s : simulate_ranks(steps, machine)) {
+      seconds = std::max(seconds, s.seconds);
+    }
+    return seconds;
+  }
+
+  std::vector<Preparation> prepared_;
+};
+
+/// A machine on which this rate is the bottleneck.
+Machine machine_with_slow(double Machine::*rate, double factor) {
+  Machine machine{.flops_per_s = 4e10,
+                  .load_bytes_per_s = 4e9,
+                  .store_bytes_per_s = 4e9,
+                  .network_bytes_per_s = 1e11,
+                  .message_s = 1e-6,
+                  .update_bytes_per_s = 4e10,
+                  .host_bytes_per_s = 2e11};
+  machine.*rate /= factor;
+  return machine;
+}
+
+/// If the network is the bound, not all machines are at the same place.
+TEST_P(RanksAlike, SomeStandForAll) {
+  struct Slow {
+    double Machine::*rate;
+    double factor, tolerance;
+  };
+  for (const Slow slow : {Slow{&Machine::flops_per_s, 4, 0.01},
+                          {&Machine::load_bytes_per_s, 8, 0.01},
+                          {&Machine::load_bytes_per_s, 64, 0.01},
+                          {&Machine::update_bytes_per_s, 8, 0.01},
+                          {&Machine::update_bytes_per_s, 64, 0.01},
+                          {&Machine::host_bytes_per_s, 64, 0.04},
+                          {&Machine::network_bytes_per_s, 8, 0.01},
+                          {&Machine::network_bytes_per_s, 1024, 0.07}}) {
+    const Machine machine = machine_with_slow(slow.rate, slow.factor);
+    const double all_s = longest_s(first(prepared_.size()), machine);
+    const double of_machine_s = longest_s(first(GetParam().per_machine), machine);
+    EXPECT_NEAR(of_machine_s / all_s, 1, slow.tolerance) << &slow.rate << ' ' << slow.factor;
+    // Without clipping, rank 0 may have other times of updates than its neighbour.
+    if (!GetParam().clip) continue;
+    EXPECT_NEAR(longest_s(first(1), machine) / all_s, 1, slow.tolerance) << slow.factor;
+    for (const size_t count : {size_t{1}, prepared_.size()}) {
+      const Bound bound = lower_bound(first(count), machine, true);
+      EXPECT_LE(bound.seconds, all_s * (1 + (count > 1 ? 1e-9 : slow.tolerance))) << bound.bound_by;
+    }
+  }
+}
+
+/// What is said of ranks that are not prepared is what their preparation says.
+TEST_P(RanksAlike, TakeAndMoveWhatTheirPlansSay) {
+  const std::vector<RankTotals> totals = totals_of_ranks(prepared_[0], {});
+  ASSERT_EQ(totals.size(), prepared_.size());
+  for (size_t rank = 0; rank < totals.size(); ++rank) {
+    const Preparation& p = prepared_[rank];
+    EXPECT_EQ(totals[rank].num_micro_batches, p.share.micro_batches.count);
+    EXPECT_EQ(totals[rank].loaded_bytes, p.plan.loaded_bytes);
+    EXPECT_EQ(totals[rank].stored_bytes, p.plan.stored_bytes);
+    EXPECT_EQ(totals[rank].fetched_bytes, p.plan.fetched_bytes);
+    EXPECT_EQ(totals[rank].ledger.table(), p.ledger.table());
+    for (const LedgerEntry& e : p.ledger.entries()) {
+      EXPECT_EQ(totals[rank].ledger.bytes(e.name, e.tier), p.ledger.bytes(e.name, e.tier))
+          << e.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, RanksAlike,
+                         testing::ValuesIn<AlikeCase>({{"TwoTimesTwo", 2, 2, true},
+                                                       {"FourTimesTwo", 4, 2, true},
+                                                       {"EightTimesOne", 8, 1, true},
+                                                       {"FourTimesTwoUnclipped", 4, 2, false}}),
+                         [](const auto& i) { return i.param.name; });
+
+}  // namespace
+}  // namespace ebb::test
