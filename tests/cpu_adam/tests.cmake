@@ -13,5 +13,5 @@ ebb_test(test_cpu_adam_slow
   SOURCES ${dir}/state.cpp ${dir}/test_all_masters.cpp ${dir}/test_undo_slow.cpp LIBS ebb_cpu_adam SLOW)
 ebb_test(test_cpu_adam_error
   SOURCES $<TARGET_OBJECTS:adamw_reference> ${dir}/state.cpp ${dir}/test_error.cpp
-  LIBS ebb_cpu_adam Eigen3::Eigen nlohmann_json::nlohmann_json)
+  LIBS ebb_cpu_adam Eigen3::Eigen nlohmann_json::nlohmann_json NOT_TSAN)
 target_compile_definitions(test_cpu_adam_error PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")

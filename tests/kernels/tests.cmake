@@ -28,11 +28,15 @@ ebb_test(test_kernels_emulated
   LIBS ebb_cuda_emulated ebb_autograd ebb_device ebb_cpu_adam)
 target_compile_definitions(test_kernels_emulated PRIVATE EMBED_CUDA)
 if(EBB_SANITIZE MATCHES thread)
-  # The types are instances of the same kernels, with the same threads and barriers, so bf16 stands for all. Every kernel runs once
-  # for this check, and not again to compare its bits. The loops of the emulated attention library are not Ebb's.
-  # ThreadSanitizer does not see how an exception of one emulated thread is destroyed by another one.
-  set_property(TEST test_kernels_emulated APPEND PROPERTY ENVIRONMENT
-    "GTEST_FILTER=-*fp16*:*/fp32*:*GpuBits.AreTheSameAgain*:*AttentionLibraryTest*:EmulatedFaults.*ThatIsNotAlignedIsAnError")
+  # The types are instances of the same kernels, with the same threads and barriers, so bf16 stands for all. Every kernel runs
+  # for this check at small sizes, and not again to compare its bits: these took two thirds of ten minutes. The loops of the
+  # emulated attention library are not Ebb's. ThreadSanitizer does not see how an exception of one emulated thread is destroyed
+  # by another one.
+  string(JOIN ":" left_out *fp16* */fp32* *GpuBits.AreTheSame* *AttentionLibraryTest* EmulatedFaults.*ThatIsNotAlignedIsAnError
+    */DeviceAdamW.HasTheBitsOfTheCpu/* *CrossEntropy.InSlicesOfClasses/*_33_257 *CrossEntropy.InSlicesOfClasses/*_7_17
+    *CrossEntropy.InSlicesOfClasses/*_9_16 OwnAttention.LoadsOfMatricesGiveTheSameBits *Embedding.Backward/*_70000
+    *OrderedSum.*/*_65* AttentionTest.IsAsExactAsPyTorch)
+  set_property(TEST test_kernels_emulated APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-${left_out}")
 elseif(EBB_SANITIZE)
   # fp16 has the size of bf16, so its kernels access the same addresses.
   set_property(TEST test_kernels_emulated APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-*fp16*:*GpuBits.AreTheSameAgain*")

@@ -5,7 +5,7 @@ ebb_test(test_gpt2
     ${CMAKE_CURRENT_LIST_DIR}/test_mlp.cpp
   LIBS test_support Eigen3::Eigen NOT_TSAN)
 
-ebb_test(test_replay SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_replay.cpp LIBS ebb_model_zoo COMPUTES)
+ebb_test(test_replay SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_replay.cpp LIBS ebb_model_zoo COMPUTES NOT_TSAN)
 
 # Not with ThreadSanitizer, because test_inference uses the same threads.
 ebb_test(test_generation SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_generation.cpp LIBS ebb_model_zoo NOT_TSAN)

@@ -11,15 +11,11 @@ ebb_test(test_planning
   SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_outdated_rates.cpp
     tools/test_plan.cpp tools/test_plan_ranks.cpp tools/test_plan_sweep.cpp
   LIBS test_support ebb_tools NOT_SANITIZED)
-# The output of a run, and its warnings and advice.
+# The output of a run, and its warnings and advice. They have no threads of their own.
 ebb_test(test_views
   SOURCES device/counting_new.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_advice.cpp
     tools/test_report_page.cpp tools/test_spent_time.cpp tools/test_step_names.cpp
-  LIBS test_support ebb_tools)
-if(EBB_SANITIZE MATCHES thread)
-  # These plan an 8B model, which takes minutes there, and have no threads of their own.
-  set_property(TEST test_views APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-ReportPage.*")
-endif()
+  LIBS test_support ebb_tools NOT_TSAN)
 # The system delivers a signal to any thread that does not block it, so this program must have no threads of other tests.
 ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS test_support ebb_tools)
 if(EBB_SANITIZE MATCHES thread)

@@ -1,5 +1,6 @@
 // Ends the process if a test hangs, so that a wait that never returns fails this test only and does
-// not run into the time-out of the whole suite.
+// not run into the time-out of the whole suite. ThreadSanitizer makes a test ten times as long, and
+// several programs may run at once.
 #pragma once
 
 #include <chrono>
@@ -13,7 +14,7 @@ namespace ebb::test {
 
 class Watchdog {
  public:
-  explicit Watchdog(std::chrono::seconds limit = std::chrono::seconds(60))
+  explicit Watchdog(std::chrono::seconds limit = std::chrono::seconds(300))
       : thread_([this, limit] {
           std::unique_lock lock(mutex_);
           if (changed_.wait_for(lock, limit, [this] { return done_; })) return;
