@@ -48,7 +48,7 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
                  layout.used_bytes({Space::GradientSums, options.sums.back()});
   }
   sizes.activations = options.activations.size() * layout.chunk_bytes();
-  sizes.sum_slots = options.sum_slots * layout.chunk_bytes();
+  if (!options.sums_on_devices) sizes.sum_slots = options.sum_slots * layout.chunk_bytes();
   if (options.sum_slots > 0) {
     sizes.slot_numbers = layout.num_chunks(Space::GradientSums) * sizeof(uint32_t);
   }
@@ -239,10 +239,10 @@ void Home::set_slot(uint32_t sum_chunk, BufferIndex slot) const {
   std::memcpy(ranks_[place_.rank].slot_numbers + sum_chunk * sizeof number, &number, sizeof number);
 }
 
-const std::byte* Home::slot_of(uint32_t rank, uint32_t sum_chunk) const {
+BufferIndex Home::slot_of(uint32_t rank, uint32_t sum_chunk) const {
   uint32_t number = 0;
   std::memcpy(&number, ranks_[rank].slot_numbers + sum_chunk * sizeof number, sizeof number);
-  return sum_slot(rank, BufferIndex(number));
+  return BufferIndex(number);
 }
 
 std::byte* Home::host_buffer(ChunkId id) const {

@@ -44,7 +44,9 @@ struct HomeOptions {
   std::vector<uint32_t> sums;         ///< sum chunks stored between their uses, ascending
   std::vector<uint32_t> activations;  ///< arena chunks stored while they are idle, ascending
   uint32_t sum_slots = 0;             ///< for complete gradient sums of groups
-  uint32_t fetch_slots = 0;           ///< for weights of other machines
+  /// These slots are in device memory, and the home has only their numbers.
+  bool sums_on_devices = false;
+  uint32_t fetch_slots = 0;  ///< for weights of other machines
   RankPlace place = {};
 };
 
@@ -114,14 +116,17 @@ class Home {
   }
   /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.
   std::byte* host_buffer(ChunkId id) const;
-  /// A slot for a chunk of gradient sums. REQUIRES: slot < HomeOptions::sum_slots.
-  std::byte* sum_slot(BufferIndex slot) const { return sum_slot(place_.rank, slot); }
+  /// A slot for a chunk of gradient sums. REQUIRES: slot < HomeOptions::sum_slots, the slots are in
+  /// the home, and the rank is near.
+  std::byte* sum_slot(uint32_t rank, BufferIndex slot) const {
+    return ranks_[rank].sum_slots + slot * chunk_bytes_;
+  }
   /// Must be called before Message::Sums is sent. Writes in which slot the sum chunk is; the owners
   /// of the parameter chunks read this number. Sum chunks are counted over all groups of the rank.
   void set_slot(uint32_t sum_chunk, BufferIndex slot) const;
   /// The slot in which a sum chunk of a rank is, counted over all groups of that rank. REQUIRES:
   /// that rank has called set_slot(), and this happened before.
-  const std::byte* slot_of(uint32_t rank, uint32_t sum_chunk) const;
+  BufferIndex slot_of(uint32_t rank, uint32_t sum_chunk) const;
   /// The same for a rank that is not near: where it wrote the number of the slot (a uint32_t), and
   /// where a slot is.
   HomePlace slot_number_place(uint32_t rank, uint32_t sum_chunk) const;
@@ -147,9 +152,6 @@ class Home {
     std::byte* partials = nullptr;
   };
   Home(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options);
-  std::byte* sum_slot(uint32_t rank, BufferIndex slot) const {
-    return ranks_[rank].sum_slots + slot * chunk_bytes_;
-  }
   OfRank& own() { return ranks_[place_.rank]; }
   void set_parts(std::byte* memory, std::span<const size_t> offsets);
   void connect_parts(uint32_t rank, std::byte* memory, const HomeParts& parts);

@@ -12,7 +12,8 @@
 
 namespace ebb {
 
-/// None: nowhere. A move from None allocates. Peer: the host memory of another machine. Entries of
+/// None: nowhere. A move from None allocates. Peer as the source of a move is host memory of
+/// another machine; Peer as the target is memory of this device that other devices read. Entries of
 /// a ledger are of Host or Device.
 enum class Tier : uint8_t { None, Host, Device, Peer };
 std::string_view name_of(Tier tier);

@@ -11,6 +11,7 @@
 #include "cuda/cuda_stream.h"
 #include "cuda/gpus.h"
 #include "cuda/home_memory.h"
+#include "cuda/peer_memory.h"
 #include "cuda/pinned_memory.h"
 #include "cuda/setup_stream.h"
 #include "device/driver_memory.h"
@@ -199,6 +200,16 @@ void CudaDevice::reserve_workspace(size_t bytes) {
   if (workspace_.data != nullptr) (void)cudaFree(workspace_.data);
   workspace_ = {data, bytes};
   ++num_allocations_;
+}
+
+MemoryName CudaDevice::memory_name(const Buffer& buffer) {
+  context_.enter();
+  return name_of_gpu_memory(buffer.data(), context_.device);
+}
+
+std::shared_ptr<const std::byte> CudaDevice::open_memory(const MemoryName& name) {
+  context_.enter();
+  return open_gpu_memory(name, context_.device);
 }
 
 std::unique_ptr<Stream> CudaDevice::create_stream(StreamKind role) {

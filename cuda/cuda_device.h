@@ -34,6 +34,8 @@ class CudaDevice final : public Device {
   Buffer share(std::byte* memory, size_t bytes) override;
   std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) override;
   void reserve_workspace(size_t bytes) override;
+  MemoryName memory_name(const Buffer& buffer) override;
+  std::shared_ptr<const std::byte> open_memory(const MemoryName& name) override;
 
   std::unique_ptr<Stream> create_stream(StreamKind role) override;
   std::unique_ptr<Event> create_event() override;

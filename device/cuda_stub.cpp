@@ -17,4 +17,8 @@ CudaProbe probe_cuda() {
   return {.devices = {}, .note = "built without the CUDA toolkit", .attention_library = {}};
 }
 
+std::string gpu_address(int) { throw LogicError("built without the CUDA toolkit"); }
+
+bool can_read_gpu(int, const std::string&) { return false; }
+
 }  // namespace ebb

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "device/errors.h"
+
 namespace ebb {
 
 std::string_view name_of(MemoryKind kind) {
@@ -21,6 +23,14 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() {
   if (data_ != nullptr) device_->free(kind_, data_, bytes_);
+}
+
+MemoryName Device::memory_name(const Buffer&) {
+  throw LogicError("other devices cannot read the memory of this kind of device");
+}
+
+std::shared_ptr<const std::byte> Device::open_memory(const MemoryName&) {
+  throw LogicError("this kind of device cannot read the memory of other devices");
 }
 
 }  // namespace ebb

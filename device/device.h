@@ -9,6 +9,7 @@
 // budget is exact to the byte.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,12 @@
 namespace ebb {
 
 class Kernels;
+
+/// Names memory of a device for the devices of other ranks, also in other processes. It can be sent
+/// to them as bytes.
+struct MemoryName {
+  std::array<std::byte, 128> bytes = {};
+};
 
 enum class DeviceKind : uint8_t { Host, Sim, Cuda };
 
@@ -145,6 +152,13 @@ class Device {
   /// `block_bytes` must be a multiple of the size in which the device maps memory: 4 KiB on the
   /// host device (LogicError), and the granularity of a GPU, often 2 MiB (ConfigError).
   virtual std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) = 0;
+  // For GPUs that can read each other's memory (peer access). By default these throw LogicError.
+  /// The name of a buffer of MemoryKind::Device.
+  virtual MemoryName memory_name(const Buffer& buffer);
+  /// The address at which this device reads the memory of another device, as long as the result
+  /// lives. Throws DeviceError if the driver refuses it. REQUIRES: the buffer lives longer.
+  virtual std::shared_ptr<const std::byte> open_memory(const MemoryName& name);
+
   /// Allocates the scratch memory that all kernels of the compute stream share. Only this call
   /// makes it grow.
   virtual void reserve_workspace(size_t bytes) = 0;
@@ -233,5 +247,12 @@ struct CudaProbe {
   std::string attention_library;  ///< "cuDNN 9.19.0"; empty: none is found, or no device
 };
 CudaProbe probe_cuda();
+
+/// The PCI address of a GPU, for example "0000:65:00.0", which is the same in all processes.
+std::string gpu_address(int cuda_index);
+/// Can this GPU read the memory of the GPU at this address over NVLink? False for the same GPU, if
+/// this process does not see the other GPU (CUDA_VISIBLE_DEVICES), and if
+/// CUDA_DEVICE_MAX_CONNECTIONS is below 8.
+bool can_read_gpu(int cuda_index, const std::string& address);
 
 }  // namespace ebb

@@ -74,7 +74,7 @@ enum class StreamKind : uint8_t {
 };
 inline constexpr int kNumStreamKinds = 7;
 
-/// Within: from device memory to device memory.
+/// Within: from device memory to device memory, also from that of a device that this one can read.
 enum class CopyKind : uint8_t { Load, Store, Within };
 
 class Event {

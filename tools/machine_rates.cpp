@@ -48,6 +48,7 @@ constexpr RateField kFields[] = {
     rate("store_bytes_per_s", &Machine::store_bytes_per_s),
     rate("update_bytes_per_s", &Machine::update_bytes_per_s),
     optional(rate("copy_bytes_per_s", &Machine::copy_bytes_per_s)),
+    not_measured(optional(rate("peer_bytes_per_s", &Machine::peer_bytes_per_s))),
     not_measured(optional(rate("host_bytes_per_s", &Machine::host_bytes_per_s))),
     not_measured(optional(rate("network_bytes_per_s", &Machine::network_bytes_per_s))),
     not_measured(optional({.name = "message_s",

@@ -231,7 +231,8 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context
   step.budgets = {.device_memory = options.device_memory,
                   .host_memory = share(options.host_memory.value_or(machine.host_memory_bytes)),
                   .device = context.device,
-                  .place = place};
+                  .place = place,
+                  .peer_access = place.num_machines == 1 && machine.rates.peer_bytes_per_s > 0};
   if (context.total_memory_bytes) {
     step.budgets.total_memory = share(total_memory(options, *context.total_memory_bytes));
   }

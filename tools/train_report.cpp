@@ -156,14 +156,14 @@ std::string dropout_text(const TrainOptions& options, const ModelSource& source)
 /// The first lines of every header: model, data, step and device.
 std::string ranks_line(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
-  const auto& [place, num_micro_batches, groups] = p.division;
+  const auto& [place, num_micro_batches, groups, sums_on_devices] = p.division;
   if (setup.ranks == nullptr)
     return fmt::format("1, which adds {} groups of micro-batches", groups);
   return fmt::format(
-      "{} processes; this one, rank {}, computes {} of {} micro-batches, in {} of {} groups; the "
+      "{} processes; this one, rank {}, computes {} of {} micro-batches, in {} of {} groups{}; the "
       "lines below are for one rank",
       place.num_ranks, place.rank, p.share.micro_batches.count, num_micro_batches,
-      p.share.groups.count, groups);
+      p.share.groups.count, groups, sums_on_devices ? ", which the devices add" : "");
 }
 
 std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup& setup) {
@@ -190,8 +190,7 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
       "step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
                           s.num_tokens(), setup.num_steps())));
-  if (setup.prepared.division.adds_groups_on_host())
-    lines.push_back(named("ranks", ranks_line(setup)));
+  if (setup.prepared.division.stores_groups()) lines.push_back(named("ranks", ranks_line(setup)));
   lines.push_back(named("device", device_line(setup) + why_host(options, setup)));
   return lines;
 }

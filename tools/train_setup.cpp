@@ -208,7 +208,10 @@ void plan_run(const TrainOptions& options, TrainSetup& setup) {
   const TrainerOptions wanted = trainer_options(options, setup.shape, evaluation_batches,
                                                 !setup.source.has_weights && !setup.restores);
   Budgets budgets = budgets_of(options, setup.device);
-  if (setup.ranks != nullptr) take_smallest_budgets(*setup.ranks, budgets);
+  if (setup.ranks != nullptr) {
+    take_smallest_budgets(*setup.ranks, budgets);
+    budgets.peer_access = have_peer_access(*setup.ranks, setup.device);
+  }
   setup.prepared = prepare(*setup.model, wanted, budgets, setup.rates.machine);
   setup.predicted = predict(setup, budgets);
   setup.device.memory_bytes =

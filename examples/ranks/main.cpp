@@ -46,7 +46,7 @@ uint64_t train(ebb::Ranks* ranks) {
                                     .chunk_bytes = 256 << 10,
                                     .gradient_accumulation = kNumMicroBatches};
   ebb::Budgets budgets{.device = {.num_threads = 1}};
-  budgets.place = place_of(ranks);
+  budgets.place = ebb::place_of(ranks);
   const ebb::Preparation prepared = ebb::prepare(model, options, budgets);
   const auto device = ebb::create_device({.profile = budgets.device});
   ebb::Trainer trainer(model, *device, prepared, ranks);

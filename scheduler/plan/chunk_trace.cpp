@@ -264,8 +264,8 @@ uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes) {
 ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_gradients,
                             const Division& division) {
   ChunkTrace chunk_trace;
-  chunk_trace.adds_groups_on_host = with_gradients && division.adds_groups_on_host();
-  if (chunk_trace.adds_groups_on_host) {
+  chunk_trace.stores_groups = with_gradients && division.stores_groups();
+  if (chunk_trace.stores_groups) {
     chunk_trace.trained = trained_parameters(trace, layout.num_parameters());
   }
   for (int s = 0; s < kNumSpaces; ++s) {
@@ -294,7 +294,7 @@ ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_
       ChunkTraceItem& finish =
           chunk_trace.items.emplace_back(ChunkTraceItem{.rounded_chunk = *next_finished});
       collector.begin(finish);
-      if (!chunk_trace.adds_groups_on_host) collect_round(collector, layout, *next_finished);
+      if (!chunk_trace.stores_groups) collect_round(collector, layout, *next_finished);
       collector.end(finish);
     }
   }

@@ -42,8 +42,8 @@ enum class ArenaChunkEvent : uint8_t {
 inline constexpr int kNumArenaChunkEvents = 4;
 
 /// An item is a call, the rounding of a parameter chunk, or the device update of a parameter chunk.
-/// The other two of the first three members are kNone. If the sums of groups are added in host
-/// memory, the rounding uses no chunks on the device: it says only that all sums are complete.
+/// The other two of the first three members are kNone. If the sums of groups are stored, the
+/// rounding uses no chunks on the device: it says only that all sums are complete.
 struct ChunkTraceItem {
   CallIndex call = kNone;
   ChunkIndex rounded_chunk = kNone;
@@ -71,10 +71,10 @@ struct ChunkTrace {
   std::vector<FlatIndex> events[kNumArenaChunkEvents];  ///< [event] arena chunks, by item
   /// [space] the flat index of the first chunk of the space; one more entry at the end
   uint32_t first_flat[kNumSpaces + 1] = {};
-  /// The sums of groups are added and rounded in host memory, so gradient sums are stored after
-  /// their last use; otherwise rounded gradients are.
-  bool adds_groups_on_host = false;
-  /// [parameter] does the step compute a gradient of it? Empty unless adds_groups_on_host.
+  /// The sums of groups are stored after their last use, then added and rounded; otherwise rounded
+  /// gradients are stored.
+  bool stores_groups = false;
+  /// [parameter] does the step compute a gradient of it? Empty unless stores_groups.
   std::vector<bool> trained = {};
   std::vector<Need> needs;  ///< sorted by item, then by chunk
   /// [chunk] the index of its first entry in needs_of_chunk; one more entry at the end

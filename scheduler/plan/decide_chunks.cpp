@@ -22,7 +22,7 @@ std::vector<ChunkIndex> spread(const std::vector<ChunkIndex>& chunks, uint64_t m
 /// The device updates the chunks that are rounded last, because the next forward begins with them.
 void decide_device_updates(const std::vector<ChunkIndex>& order, const Layout& layout,
                            const PlanOptions& options, ChunkDecisions& decisions) {
-  if (options.division.adds_groups_on_host()) return;  // the gradients are in host memory
+  if (options.division.stores_groups()) return;  // the gradients are in host memory
   const uint32_t blocks = blocks_of_device_update(layout, options.update_after_norm);
   const size_t num = std::min<size_t>(
       {options.schedule.device_updates, decisions.num_spare / blocks, order.size()});
@@ -36,7 +36,7 @@ void decide_device_updates(const std::vector<ChunkIndex>& order, const Layout& l
 /// others all the time. `order`: the chunks that the host updates.
 void decide_sums(const std::vector<ChunkIndex>& order, const ChunkTrace& chunk_trace, uint32_t most,
                  ChunkDecisions& decisions) {
-  if (most == 0 || chunk_trace.adds_groups_on_host) return;
+  if (most == 0 || chunk_trace.stores_groups) return;
   std::vector<uint32_t> num_blocks(decisions.chunks.size());
   for (const ChunkTraceItem& item : chunk_trace.items) {
     if (!item.is_round()) continue;

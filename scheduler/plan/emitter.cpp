@@ -103,7 +103,7 @@ OpIndex Emitter::emit_receive(Message message, ChunkId chunk, bool deferred) {
 
 void Emitter::emit_item(ItemIndex i) {
   const ChunkTraceItem& item = chunk_trace_.items[i];
-  if (item.is_round() && chunk_trace_.adds_groups_on_host) {
+  if (item.is_round() && chunk_trace_.stores_groups) {
     op_of_item_[i] = op_of_item_[i - 1];
     return emit_add_groups(item.rounded_chunk, op_of_item_[i]);
   }
@@ -152,9 +152,10 @@ void Emitter::emit_sum_store(Store& store) {
   const ChunkId id = chunk_trace_.chunk_id(store.chunk);
   const SumSlots::Slot slot = slots_->take(id.index);
   const OpIndex is_free = slot.free_after == kNone ? kNone : added(slot.free_after);
-  Op op = make_move(id, Tier::Device, Tier::Host);
+  const bool stays = plan_.division.sums_on_devices;
+  Op op = make_move(id, Tier::Device, stays ? Tier::Peer : Tier::Host);
   op.slot = slot.slot;
-  plan_.stored_bytes += layout_.used_bytes(id);
+  if (!stays) plan_.stored_bytes += layout_.used_bytes(id);
   store.op = last_sum_store_ = emit(op, {item_op(store.after_item), is_free});
 }
 
@@ -287,7 +288,7 @@ void Emitter::run() {
   parts_stored_.assign(layout_.num_chunks(), 0);
   last_update_.assign(layout_.num_chunks(), kNone);
   last_update_of_buffer_.assign(std::max(plan_.gradient_buffers, layout_.num_chunks()), kNone);
-  if (chunk_trace_.adds_groups_on_host) {
+  if (chunk_trace_.stores_groups) {
     slots_.emplace(layout_, chunk_trace_.trained, options_.division.place.num_ranks);
   }
   has_new_update_.assign(layout_.num_chunks(), false);

@@ -38,10 +38,14 @@ struct Division {
   RankPlace place = {};
   uint32_t num_micro_batches = 1;  ///< of all ranks together
   uint32_t num_groups = 1;         ///< of all ranks together
+  /// The stored sums of groups wait in device memory, and the device of a chunk's owner adds them.
+  /// Otherwise they wait in host memory, and the processor adds them. REQUIRES: stores_groups(),
+  /// and the device of each rank can read the memory of all others.
+  bool sums_on_devices = false;
 
-  /// Are the sums of groups stored in host memory, where the processor adds them? Otherwise there
-  /// is one rank, and its device adds all micro-batches to one sum.
-  bool adds_groups_on_host() const {
+  /// Are the sums of each group stored, and added when all are there? Otherwise there is one rank,
+  /// and its device adds all micro-batches to one sum.
+  bool stores_groups() const {
     return place.num_ranks > 1 || (num_groups > 1 && num_groups < num_micro_batches);
   }
   bool operator==(const Division&) const = default;

@@ -43,6 +43,25 @@ double sum_bytes(const Layout& layout, uint32_t num_groups, ChunkIndex chunk, do
 double round_bytes(const Layout& layout, uint32_t num_groups, ChunkIndex chunk) {
   return sum_bytes(layout, num_groups, chunk, static_cast<double>(size_of(layout.gradient_type())));
 }
+double gradient_bytes(const Layout& layout, ChunkIndex chunk) {
+  return round_bytes(layout, 0, chunk);
+}
+
+/// The time in which a device adds the sums of all groups: it reads those of other ranks in the
+/// memory of their devices, and reads and writes its own memory for each addition. Then it stores
+/// the gradient, which the host copies to its buffer.
+double device_add_s(const RankStep& step, ChunkIndex chunk, const Machine& machine) {
+  constexpr double kAccessesOfAddition = 3;
+  const Division& division = step.plan.division;
+  const uint32_t num_own = share_of(division, division.place.rank).groups.count;
+  const auto bytes = [&](uint32_t num_groups) { return sum_bytes(step.layout, num_groups, chunk); };
+  const double added_s = std::max(
+      time_of(bytes(division.num_groups - num_own), machine.peer_bytes_per_s),
+      time_of(kAccessesOfAddition * bytes(division.num_groups), machine.device_bytes_per_s));
+  const double stored_bytes = gradient_bytes(step.layout, chunk);
+  return added_s + time_of(stored_bytes, machine.store_bytes_per_s) +
+         time_of(2 * stored_bytes, machine.update_bytes_per_s);
+}
 
 /// A byte from another machine is written to the buffer of the link, and copied from there; and
 /// because all machines are alike, another machine reads such a byte here.
@@ -86,6 +105,12 @@ bool is_done_before(const Op& op, const Plan& plan) {
 
 double duration_s(const Op& op, const RankStep& step, const Machine& machine) {
   if (is_done_before(op, step.plan)) return 0;
+  if (op.kind == OpKind::AddGroups && step.plan.division.sums_on_devices) {
+    return device_add_s(step, ChunkIndex(op.chunk.index), machine);
+  }
+  if (is_share(op)) {
+    return time_of(2 * moved_bytes(op, step), machine.device_bytes_per_s);
+  }
   if (op.kind == OpKind::Call) return seconds_of(step.trace.calls[op.call].cost, machine);
   const double bytes = moved_bytes(op, step);
   if (bytes == 0) return 0;
@@ -96,6 +121,10 @@ double duration_s(const Op& op, const RankStep& step, const Machine& machine) {
 }
 
 double host_bytes(const Op& op, const RankStep& step) {
+  if (is_share(op)) return 0;
+  if (op.kind == OpKind::AddGroups && step.plan.division.sums_on_devices) {
+    return 3 * gradient_bytes(step.layout, ChunkIndex(op.chunk.index));
+  }
   const double of_network = kHostBytesOfNetworkByte * network_bytes(op, step);
   const bool uses_host = op.stream == StreamKind::Load || op.stream == StreamKind::Store ||
                          op.stream == StreamKind::Update;

@@ -34,10 +34,10 @@
 // finished last and whose weights the forward needs first.
 //
 // With several ranks, each has a plan of its own. It loads weights from the memory of their owner,
-// stores gradient sums in slots of its own memory, and adds and updates its own chunks only. Ranks
-// meet in messages, which carry no bytes: a rank can address or read the memory of all others. The
-// weights of an owner on another machine are fetched to a slot in host memory and loaded from
-// there.
+// stores gradient sums in slots of its own memory, of the host or of the device, and adds and
+// updates its own chunks only. Ranks meet in messages, which carry no bytes: a rank can address or
+// read the memory of all others. The weights of an owner on another machine are fetched to a slot
+// in host memory and loaded from there.
 //
 // Everything here is a plain value or a pure function.
 #pragma once
@@ -77,10 +77,10 @@ enum class OpKind : uint8_t {
   /// others come before it on the same stream: a store of a gradient or of partial norms, or with
   /// groups AddGroups. With several ranks it also names the Receive of the norms.
   Norm,
-  /// Add the sums of all groups for a parameter chunk of this rank in host memory, round them to
-  /// the finished gradient, and make its partial norms. It takes the place of Round.
+  /// Add the stored sums of all groups for a parameter chunk of this rank, round them to the
+  /// finished gradient in host memory, and make its partial norms. It takes the place of Round.
   AddGroups,
-  Send,     ///< tell the other ranks that something is in host memory (Op::message)
+  Send,     ///< tell the other ranks that something is done (Op::message)
   Receive,  ///< wait until this message is sent by the ranks that send it (Message)
   Move,     ///< copy a chunk from one tier to another; from None: allocate, copy nothing
   /// Forget the copy of a chunk on the device. The plan has it immediately before the move that
@@ -136,8 +136,12 @@ struct Op {
 
 /// Is the operation a load or a store?
 inline bool is_copy(const Op& op) {
-  return op.kind == OpKind::Move && op.from != Tier::None && op.from != Tier::Peer;
+  return op.kind == OpKind::Move && op.from != Tier::None && op.from != Tier::Peer &&
+         op.to != Tier::Peer;
 }
+/// Does it copy complete gradient sums to a slot in the memory of this rank's device, in which the
+/// devices of other ranks read them?
+inline bool is_share(const Op& op) { return op.kind == OpKind::Move && op.to == Tier::Peer; }
 
 /// What a Move between two tiers is called, and the stream on which it runs.
 struct MoveInfo {
@@ -154,6 +158,7 @@ inline constexpr MoveInfo kMoves[] = {
     {Tier::Host, Tier::Device, "load", StreamKind::Load},
     {Tier::Device, Tier::Host, "store", StreamKind::Store},
     {Tier::Peer, Tier::Host, "fetch", StreamKind::Fetch},
+    {Tier::Device, Tier::Peer, "share", StreamKind::Store},
 };
 /// The row of a move; null if the move does not exist.
 const MoveInfo* find_move(Tier from, Tier to);
@@ -205,15 +210,15 @@ struct Plan {
   std::vector<ChunkRecord> chunks = {};
   uint32_t gradient_buffers = 0;  ///< 0 in these three plans
   Division division = {};         ///< as in PlanOptions
-  uint32_t sum_slots = 0;         ///< of the home, for complete gradient sums of groups
+  uint32_t sum_slots = 0;         ///< for complete gradient sums of groups
   std::vector<uint32_t> stored_sums =
       {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending
   size_t loaded_bytes = 0;                        ///< of chunks
-  size_t stored_bytes = 0;                        ///< of chunks, without partial norms
-  uint32_t fetch_slots = 0;                       ///< of the home, for weights of other machines
-  size_t fetched_bytes = 0;                       ///< of chunks
-  uint32_t peak_blocks = 0;                       ///< the most blocks in use at once
+  size_t stored_bytes = 0;   ///< of chunks, without partial norms and gradients of AddGroups
+  uint32_t fetch_slots = 0;  ///< of the home, for weights of other machines
+  size_t fetched_bytes = 0;  ///< of chunks
+  uint32_t peak_blocks = 0;  ///< the most blocks in use at once
 
   /// The number of chunks of which this is true, for example count(&ChunkRecord::is_deferred).
   uint32_t count(bool (ChunkRecord::*is)() const) const;

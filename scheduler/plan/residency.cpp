@@ -194,7 +194,7 @@ void Residency::after_use(FlatIndex c, ItemIndex item) {
     return;
   }
   StoreIndex store = kNone;
-  const Space result = chunk_trace_.adds_groups_on_host ? Space::GradientSums : Space::Gradients;
+  const Space result = chunk_trace_.stores_groups ? Space::GradientSums : Space::Gradients;
   if (chunk_trace_.chunk_id(c).space == result && !chunk.stays) {
     store = StoreIndex(stores.size());
     stores.push_back({.chunk = c, .after_item = item, .is_last = true});

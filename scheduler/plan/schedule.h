@@ -65,6 +65,9 @@ struct ScheduleFields {
   Field<MicroBatchOrder> micro_batch_order = {};
   Field<RecomputeType> recompute = {};
   Field<ActivationPlacement> activations = {};
+  /// Division::sums_on_devices: possible on one machine whose devices can read each other's memory
+  /// (Budgets::peer_access), and for the groups of one rank.
+  Field<bool> sums_on_devices = {};
   Field<UpdateOrder> update = {};
   /// Which share (0 to 1) of the updates of a step without clipping is deferred.
   Field<double> deferred_share = {};

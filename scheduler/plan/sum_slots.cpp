@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduler/plan/chunk_trace.h"
+
 namespace ebb {
 namespace {
 
@@ -65,6 +67,21 @@ void SumSlots::add(ChunkIndex chunk) {
       if (--num_left_[s] == 0) free_.push_back({slot_of_[s], chunk});
     }
   }
+}
+
+uint32_t count_sum_slots(const ChunkTrace& chunk_trace, const Layout& layout, uint32_t num_ranks) {
+  SumSlots slots(layout, chunk_trace.trained, num_ranks);
+  for (ItemIndex i{0}; i < chunk_trace.items.size(); ++i) {
+    const ChunkTraceItem& item = chunk_trace.items[i];
+    if (item.is_round()) slots.add(item.rounded_chunk);
+    for (const ChunkUse& use : chunk_trace.uses_of(item)) {
+      const ChunkId id = chunk_trace.chunk_id(use.chunk);
+      const NeedIndex last = chunk_trace.needs_of_chunk[chunk_trace.first_need[use.chunk + 1] - 1];
+      const bool is_complete = chunk_trace.needs[last].item == i;
+      if (id.space == Space::GradientSums && is_complete) slots.take(id.index);
+    }
+  }
+  return slots.num_slots();
 }
 
 }  // namespace ebb

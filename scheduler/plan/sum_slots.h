@@ -1,7 +1,8 @@
-// Host memory for gradient sums on their way to the rank that adds them.
+// Memory for gradient sums on their way to the rank that adds them.
 //
-// A chunk of gradient sums is stored in a slot of its rank's host memory. Its content stays there
-// until the owners of all parameter chunks to which it belongs have added it. SumSlots assigns the
+// A chunk of gradient sums is stored in a slot of its rank's memory, of the host or of the device.
+// Its content stays there until the owners of all parameter chunks to which it belongs have added
+// it. SumSlots assigns the
 // slots while a plan is made, so the calls come in the order of the plan. Part of make_plan(); one
 // thread.
 #pragma once
@@ -14,6 +15,8 @@
 #include "chunk/layout.h"
 
 namespace ebb {
+
+struct ChunkTrace;  // scheduler/plan/chunk_trace.h
 
 /// The chunks of gradient sums, counted within a group, of which the gradient of a parameter chunk
 /// is made: ascending. They are the same for each group. trained[p]: the step computes a gradient
@@ -48,5 +51,9 @@ class SumSlots {
   std::deque<Slot> free_;             // in the order in which they become free
   uint32_t num_slots_ = 0;
 };
+
+/// The number of slots that a plan needs, whatever its schedule decides. REQUIRES:
+/// chunk_trace.stores_groups.
+uint32_t count_sum_slots(const ChunkTrace& chunk_trace, const Layout& layout, uint32_t num_ranks);
 
 }  // namespace ebb

@@ -18,7 +18,7 @@ Activations::Activations(const Trace& trace, const Layout& layout, Memory& memor
       chunk_bytes_(layout.chunk_bytes()),
       memory_(memory),
       report_(report),
-      num_live_(num_arena_chunks(trace, layout.chunk_bytes()), 0) {
+      num_live_(validation::num_arena_chunks(trace, layout.chunk_bytes()), 0) {
   auto rest = trace_.idle_intervals.begin();
   for (uint32_t s = 0; s < trace_.activations.size(); ++s) {
     CallIndex first = trace_.activations[s].first_call;

@@ -26,7 +26,7 @@ Groups::Groups(const Plan& plan, const Layout& layout, const PlanOptions& option
         chunk.is_near != place.is_near(chunk.owner)) {
       report_.complain("the record of parameter chunk {} is wrong about its owner", c);
     }
-    if (!options.update || !options.division.adds_groups_on_host()) continue;
+    if (!options.update || !options.division.stores_groups()) continue;
     for (const uint32_t sum : sum_chunks_of(layout, trained, c)) {
       for (uint32_t s = sum; s < sums_.size(); s += layout.sum_chunks_per_group()) {
         chunks_[c].sums.push_back(s);

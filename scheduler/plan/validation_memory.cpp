@@ -173,7 +173,7 @@ void Memory::store(const Op& op) {
     report_.complain("{} has no place in host memory", name(c));
     return;
   }
-  stored_bytes_ += layout_.used_bytes(op.chunk);
+  if (!is_share(op)) stored_bytes_ += layout_.used_bytes(op.chunk);
   read(c);
   require_after_all(chunk.home, c, " in host memory");
   chunk.home = {.version = chunk.device.version, .writer = report_.at(), .readers = {}};

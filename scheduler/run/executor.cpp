@@ -34,6 +34,7 @@ void ChunkWork::norm() { refuse(); }
 void ChunkWork::update(ChunkIndex, BufferIndex, bool) { refuse(); }
 void ChunkWork::speculate(ChunkIndex, BufferIndex, bool) { refuse(); }
 void ChunkWork::add_groups(ChunkIndex, BufferIndex) { refuse(); }
+std::byte* ChunkWork::sum_slot(BufferIndex) const { refuse(); }
 void ChunkWork::send(const Op&) { refuse(); }
 void ChunkWork::receive(const Op&) { refuse(); }
 void ChunkWork::fetch(const Op&) { refuse(); }
@@ -358,13 +359,14 @@ void Executor::lease_loaded(const Op& round) {
   }
 }
 
-/// The address in host memory that a load copies from or a store copies to.
+/// The address in host memory, or of a sum slot on the device, that a load copies from or a store
+/// copies to.
 std::byte* Executor::host_address(const Op& op) const {
   if (op.chunk.space == Space::Weights) {
     if (op.slot != kNone) return home_.fetch_slot(op.slot);
     return home_.plane(op.plane, ChunkIndex(op.chunk.index));
   }
-  if (op.slot != kNone) return home_.sum_slot(op.slot);
+  if (op.slot != kNone) return work_.sum_slot(op.slot);
   if (op.chunk.space != Space::Gradients) return home_.host_buffer(op.chunk);
   const uint32_t part = op.chunk.index % layout_.gradient_chunks_per_chunk();
   return home_.gradient_buffer(op.gradient_buffer) + part * layout_.chunk_bytes();
@@ -383,7 +385,7 @@ void Executor::submit_store(const Op& op) {
   table_.transition(op.chunk, ChunkState::Storing);
   if (op.slot != kNone) home_.set_slot(op.chunk.index, op.slot);
   store().copy(host_address(op), spaces_.address(op.chunk), layout_.used_bytes(op.chunk),
-               CopyKind::Store);
+               is_share(op) ? CopyKind::Within : CopyKind::Store);
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
   if (op.chunk.space == Space::Gradients && op.chunk.index % parts == 0) {
     work_.submit_partial_norms(store(), ChunkIndex(op.chunk.index / parts));

@@ -90,6 +90,8 @@ class ChunkWork {
   /// the chunk does only what is still missing. `late`: all partial norms of the step are in
   /// host memory, so that the norm can be computed now.
   virtual void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late);
+  /// The memory of a slot for stored sums of groups.
+  virtual std::byte* sum_slot(BufferIndex slot) const;
   /// Adds the sums of all groups for a parameter chunk, and rounds them to its finished gradient.
   virtual void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer);
   // Messages to and from other ranks, and the weights of other machines: called on the threads of

@@ -6,48 +6,18 @@
 #include "scheduler/search/memory_sizes.h"
 
 namespace ebb {
-GroupAdder::GroupAdder(const Layout& layout, const Home& home, std::vector<bool> trained,
-                       const Division& division, Ranks* ranks)
-    : layout_(layout),
-      home_(home),
-      trained_(std::move(trained)),
-      slot_elements_(layout.chunk_bytes() / sizeof(float)),
-      ranks_(ranks) {
-  for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {
-    const uint32_t count = share_of(division, rank).groups.count;
-    for (uint32_t i = 0; i < count; ++i) {
-      groups_.push_back({rank, i * layout.sum_chunks_per_group(), home.is_near(rank)});
-    }
-  }
+GroupAdder::GroupAdder(const Layout& layout, const Home& home, const StoredSums& sums,
+                       std::vector<bool> trained, const Division& division, Ranks* ranks)
+    : layout_(layout), home_(home), sums_(sums), trained_(std::move(trained)), ranks_(ranks) {
   uint32_t most_uses = 1;
   for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
     most_uses = std::max(most_uses, layout.parameter(id).num_uses);
   }
-  addresses_.resize(most_uses * groups_.size());
+  addresses_.resize(most_uses * sums_.groups().size());
   uses_.resize(most_uses);
   far_slots_.resize(num_far_portions(layout, division));
   far_sums_.resize(far_slots_.size() * kFarPortionElements);
   parts_.reserve(far_slots_.size());
-}
-
-uint64_t GroupAdder::sum_element(const Segment& part, uint32_t use) const {
-  return layout_.first_sum_element(part.parameter, use) + part.first_element -
-         layout_.first_element(part.parameter);
-}
-
-const float* GroupAdder::sums_at(const Group& group, uint64_t element) const {
-  const auto chunk = static_cast<uint32_t>(element / slot_elements_);
-  const std::byte* const slot = home_.slot_of(group.rank, group.first_sum_chunk + chunk);
-  return reinterpret_cast<const float*>(slot) + element % slot_elements_;
-}
-
-/// How many elements of the part, from its first on, are in one slot in each use.
-uint64_t GroupAdder::elements_in_one_slot(const Segment& part) const {
-  uint64_t count = part.num_elements;
-  for (uint32_t use = 0; use < layout_.parameter(part.parameter).num_uses; ++use) {
-    count = std::min(count, slot_elements_ - sum_element(part, use) % slot_elements_);
-  }
-  return count;
 }
 
 /// Calls add(i, use, group) for the i-th sums of the part on another machine.
@@ -55,7 +25,7 @@ template <class Add>
 void GroupAdder::for_each_far(const Segment& part, const Add& add) const {
   size_t i = 0;
   for (uint32_t use = 0; use < layout_.parameter(part.parameter).num_uses; ++use) {
-    for (const Group& group : groups_) {
+    for (const StoredSums::Group& group : sums_.groups()) {
       if (!group.is_near) add(i++, use, group);
     }
   }
@@ -64,9 +34,9 @@ void GroupAdder::for_each_far(const Segment& part, const Add& add) const {
 /// REQUIRES: the part is in one slot in each use.
 void GroupAdder::read_far_slots(const Segment& part) {
   parts_.clear();
-  for_each_far(part, [&](size_t i, uint32_t use, const Group& group) {
-    const auto chunk = static_cast<uint32_t>(sum_element(part, use) / slot_elements_);
-    const HomePlace from = home_.slot_number_place(group.rank, group.first_sum_chunk + chunk);
+  for_each_far(part, [&](size_t i, uint32_t use, const StoredSums::Group& group) {
+    const HomePlace from =
+        home_.slot_number_place(group.rank, sums_.place(group, part, use).sum_chunk);
     parts_.push_back(
         {from.rank, from.offset, std::as_writable_bytes(std::span(&far_slots_[i], 1))});
   });
@@ -75,9 +45,9 @@ void GroupAdder::read_far_slots(const Segment& part) {
 
 void GroupAdder::read_far_sums(const Segment& portion) {
   parts_.clear();
-  for_each_far(portion, [&](size_t i, uint32_t use, const Group& group) {
+  for_each_far(portion, [&](size_t i, uint32_t use, const StoredSums::Group& group) {
     const HomePlace slot = home_.sum_slot_place(group.rank, BufferIndex(far_slots_[i]));
-    const uint64_t inside = sum_element(portion, use) % slot_elements_ * sizeof(float);
+    const uint64_t inside = sums_.place(group, portion, use).element * sizeof(float);
     const std::span into(&far_sums_[i * kFarPortionElements], portion.num_elements);
     parts_.push_back({slot.rank, slot.offset + inside, std::as_writable_bytes(into)});
   });
@@ -90,9 +60,9 @@ void GroupAdder::add_portion(ThreadTeam& team, const Segment& portion, std::byte
   size_t far = 0;
   for (uint32_t use = 0; use < num_uses; ++use) {
     const auto first = next;
-    for (const Group& group : groups_) {
-      *next++ = group.is_near ? sums_at(group, sum_element(portion, use))
-                              : &far_sums_[far++ * kFarPortionElements];
+    for (const StoredSums::Group& group : sums_.groups()) {
+      *next++ =
+          group.is_near ? sums_.at(group, portion, use) : &far_sums_[far++ * kFarPortionElements];
     }
     uses_[use] = {first, next};
   }
@@ -129,7 +99,7 @@ void GroupAdder::add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient,
     const uint64_t end = segment.first_element + segment.num_elements;
     while (at < end) {
       Segment part{segment.parameter, at, end - at};
-      part.num_elements = elements_in_one_slot(part);
+      part.num_elements = sums_.elements_in_one_slot(part);
       add_part(team, part, gradient + (at - begin) * size);
       at += part.num_elements;
     }

@@ -1,8 +1,7 @@
-// Adds the gradient sums of all groups for a parameter chunk in host memory, in the order of the
+// Adds the gradient sums of all groups for a parameter chunk on the processor, in the order of the
 // groups, then those of the uses of a tied weight in the order of the calls, and rounds them to the
-// finished gradient (cpu_adam/ordered_sum.h). The sums of other ranks of this machine are read in
-// their memory. Those of other machines are copied, one portion after
-// the other.
+// finished gradient (cpu_adam/ordered_sum.h). The sums of ranks of this machine are read where they
+// are. Those of other machines are copied, one portion after the other.
 //
 // Thread-safety: one thread calls add(). It allocates nothing.
 #pragma once
@@ -16,16 +15,18 @@
 #include "comm/ranks.h"
 #include "cpu_adam/ordered_sum.h"
 #include "scheduler/plan/groups.h"
+#include "scheduler/run/stored_sums.h"
 #include "system/thread_team.h"
 
 namespace ebb {
 
 class GroupAdder {
  public:
-  /// `layout`, `home` and `ranks` must outlive this object. trained[p]: a step computes a gradient
-  /// of parameter p. `ranks`: null if there is one rank.
-  GroupAdder(const Layout& layout, const Home& home, std::vector<bool> trained,
-             const Division& division, Ranks* ranks);
+  /// `layout`, `home` and `ranks` must outlive this object. `sums`: those that the processor can
+  /// read. trained[p]: a step computes a gradient of parameter p. `ranks`: null if there is one
+  /// rank.
+  GroupAdder(const Layout& layout, const Home& home, const StoredSums& sums,
+             std::vector<bool> trained, const Division& division, Ranks* ranks);
 
   /// Writes the finished gradient of the chunk: zeros where no parameter is trained. Writes the sum
   /// of squares of each of its pieces to `partials`. REQUIRES: the sums of all ranks for the chunk
@@ -33,27 +34,17 @@ class GroupAdder {
   void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
 
  private:
-  /// A group, and the number of its first chunk of sums on its rank.
-  struct Group {
-    uint32_t rank;
-    uint32_t first_sum_chunk;
-    bool is_near;  // its rank is on this machine
-  };
   void add_part(ThreadTeam& team, const Segment& part, std::byte* gradient);
   void add_portion(ThreadTeam& team, const Segment& portion, std::byte* gradient);
   template <class Add>
   void for_each_far(const Segment& part, const Add& add) const;
   void read_far_slots(const Segment& part);
   void read_far_sums(const Segment& portion);
-  uint64_t elements_in_one_slot(const Segment& part) const;
-  uint64_t sum_element(const Segment& part, uint32_t use) const;
-  const float* sums_at(const Group& group, uint64_t element) const;
 
   const Layout& layout_;
   const Home& home_;
+  const StoredSums sums_;
   const std::vector<bool> trained_;
-  const uint64_t slot_elements_;
-  std::vector<Group> groups_;
   std::vector<const float*> addresses_;  // [use][group]
   std::vector<GroupSums> uses_;
   // Of groups on other machines:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "cpu_adam/gradient_norm.h"
 #include "cpu_adam/undo.h"
@@ -29,7 +30,8 @@ bool any_not_finite(const std::byte* data, uint64_t first, uint64_t count) {
 
 Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
                      const State& state, DeviceState& device_state, std::vector<bool> trained,
-                     const Plan& plan, const TrainerOptions& options, Ranks* ranks)
+                     const Plan& plan, const TrainerOptions& options, Ranks* ranks,
+                     Buffer pinned_sums)
     : kernels_(device.kernels()),
       layout_(layout),
       spaces_(spaces),
@@ -52,9 +54,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       ranks_(ranks),
       speculation_(device, layout, plan.chunks, options.max_grad_norm) {
   if (ranks_ != nullptr) messages_.emplace(*ranks_, layout_, home_, plan);
-  if (plan.division.adds_groups_on_host()) {
-    adder_.emplace(layout_, home_, trained_, plan.division, ranks);
-  }
+  if (plan.division.stores_groups()) create_adder(device, plan, std::move(pinned_sums));
   cut_runs();
   cut_updates();
   for (const AdamWRange& run : updates_) device_state_.expect(run);
@@ -62,6 +62,20 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
     if (!chunks_[c].is_at_home()) continue;
     move_planes_to_nodes(team_, state_.home_planes(c),
                          static_cast<int64_t>(layout_.chunk_elements(c)));
+  }
+}
+
+void Optimizer::create_adder(Device& device, const Plan& plan, Buffer pinned) {
+  const Division& division = plan.division;
+  if (division.sums_on_devices) {
+    slots_.emplace(device, layout_.chunk_bytes(), plan.sum_slots, ranks_);
+  }
+  const StoredSums sums(layout_, home_, slots_ ? &*slots_ : nullptr, division);
+  const bool is_host = device.info().profile.kind == DeviceKind::Host;
+  if (division.sums_on_devices && !is_host) {
+    device_adder_.emplace(device, layout_, sums, trained_, std::move(pinned));
+  } else {
+    adder_.emplace(layout_, home_, sums, trained_, division, ranks_);
   }
 }
 
@@ -216,9 +230,19 @@ void Optimizer::stopped(std::string_view error) noexcept {
   if (ranks_ != nullptr) ranks_->fail(error);
 }
 
+std::byte* Optimizer::sum_slot(BufferIndex slot) const {
+  const uint32_t rank = ranks_ != nullptr ? ranks_->rank() : 0;
+  return slots_ ? slots_->slot(slot) : home_.sum_slot(rank, slot);
+}
+
 void Optimizer::add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) {
   const std::span<double> partials = partials_of(chunk, home_.partial_norms());
-  adder_->add(team_, chunk, home_.gradient_buffer(gradient_buffer), partials);
+  std::byte* const gradient = home_.gradient_buffer(gradient_buffer);
+  if (device_adder_) {
+    device_adder_->add(team_, chunk, gradient, partials);
+  } else {
+    adder_->add(team_, chunk, gradient, partials);
+  }
   if (emulates_compute_) std::ranges::fill(partials, 0.0);
 }
 

@@ -10,8 +10,8 @@
 // of the step that computed the gradient. The state of chunks with device updates is on the device
 // (device_state.h).
 //
-// With several ranks, each rank makes the gradients and the updates of its own chunks. The sums of
-// groups are added in host memory (scheduler/plan/groups.h).
+// With several ranks, each rank makes the gradients and the updates of its own chunks. It adds the
+// sums of groups on the host, or on its GPU (scheduler/plan/groups.h).
 //
 // In an emulated step no kernel writes the partial norms, so they stay zeros. The norm is then 0,
 // no step is skipped, and every update does its full work on the bytes in the gradient buffers.
@@ -30,6 +30,8 @@
 #include "chunk/layout.h"
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
+#include "scheduler/run/device_adder.h"
+#include "scheduler/run/device_slots.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/run/executor.h"
 #include "scheduler/run/group_adder.h"
@@ -48,10 +50,10 @@ class Optimizer : public ChunkWork {
   /// All arguments except `trained` and `options` must outlive the optimizer. `device_state` has
   /// the state of the chunks with device updates. trained[p] is true if a step computes a gradient
   /// of parameter p. The other parameters are never changed. `ranks`: null if there is only one;
-  /// then `plan` must outlive the optimizer, too.
+  /// then `plan` must outlive the optimizer, too. `pinned_sums`: for DeviceAdder, if there is one.
   Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
             const State& state, DeviceState& device_state, std::vector<bool> trained,
-            const Plan& plan, const TrainerOptions& options, Ranks* ranks);
+            const Plan& plan, const TrainerOptions& options, Ranks* ranks, Buffer pinned_sums);
 
   /// Called once before each step. REQUIRES: no work of the step before is running.
   void begin_step(double learning_rate);
@@ -67,6 +69,7 @@ class Optimizer : public ChunkWork {
   void norm() override;
   void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred) override;
   void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late) override;
+  std::byte* sum_slot(BufferIndex slot) const override;
   void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) override;
   void send(const Op& op) override { messages_->send(op); }
   void receive(const Op& op) override { messages_->receive(op); }
@@ -125,6 +128,7 @@ class Optimizer : public ChunkWork {
   uint64_t second_sum(const Segment& segment) const;
   void cut_runs();
   void cut_updates();
+  void create_adder(Device& device, const Plan& plan, Buffer pinned);
   AdamWStep early_step() const;
   static float gradient_scale(float clip, uint32_t loss_scale);
   Planes planes_of(ChunkIndex chunk, BufferIndex gradient_buffer) const;
@@ -172,7 +176,10 @@ class Optimizer : public ChunkWork {
   const bool emulates_compute_;
   Ranks* const ranks_;
   std::optional<RankMessages> messages_;  // with several ranks
-  std::optional<GroupAdder> adder_;       // if groups are added on the host
+  std::optional<DeviceSlots> slots_;      // if stored sums wait in device memory
+  // If sums of groups are stored, one of them adds them:
+  std::optional<GroupAdder> adder_;
+  std::optional<DeviceAdder> device_adder_;
   StateLock state_lock_;
   Speculation speculation_;
 };

@@ -52,8 +52,8 @@ uint64_t hash_of_common_plan(const Preparation& prepared) {
   const std::string text = fmt::format(
       "{}; {}; {} {} {} {}; {}; {}", options_text(prepared.options), layout_text(*prepared.layout),
       division.place.num_ranks, division.num_micro_batches, division.num_groups,
-      prepared.options.evaluation_batches, schedule_text(prepared.schedule, prepared.num_layers),
-      chunks_text(prepared.plan.chunks));
+      division.sums_on_devices, prepared.options.evaluation_batches,
+      schedule_text(prepared.schedule, prepared.num_layers), chunks_text(prepared.plan.chunks));
   return XXH64(text.data(), text.size(), 0);
 }
 

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
+#include <string>
 
 #include "autograd/arena.h"
 #include "autograd/micro_batches.h"
@@ -32,6 +34,12 @@ uint64_t count_targets(std::span<const MicroBatch> micro_batches) {
 
 uint32_t num_losses(const Preparation& prepared) {
   return std::max(prepared.share.micro_batches.count, prepared.evaluation_batches.count);
+}
+
+/// Through which gradients come that a GPU adds from the sums of groups.
+Buffer allocate_pinned_sums(Device& device, const Preparation& prepared) {
+  const size_t bytes = adder_pinned_bytes(prepared);
+  return bytes > 0 ? device.allocate(MemoryKind::Pinned, bytes, kSumsOfGroups) : Buffer();
 }
 
 /// The home of this rank. With several ranks it is in memory that all of them can address; then
@@ -62,6 +70,20 @@ Home make_home(Device& device, const Preparation& prepared, Ranks* ranks,
 RankPlace place_of(const Ranks* ranks) {
   if (ranks == nullptr) return {};
   return {ranks->rank(), ranks->size(), ranks->size() / ranks->ranks_per_machine()};
+}
+
+bool have_peer_access(Ranks& ranks, const DeviceOptions& device) {
+  std::array<char, 32> mine = {};
+  const bool is_gpu = device.profile.kind == DeviceKind::Cuda;
+  if (is_gpu) gpu_address(device.cuda_index).copy(mine.data(), mine.size() - 1);
+  std::vector<std::array<char, 32>> addresses = all_of_ranks(ranks, mine);
+  addresses.erase(addresses.begin() + ranks.rank());
+  const bool is_one_machine = ranks.ranks_per_machine() == ranks.size();
+  const uint8_t can_read =
+      is_gpu && is_one_machine && std::ranges::all_of(addresses, [&](const auto& address) {
+        return can_read_gpu(device.cuda_index, address.data());
+      });
+  return std::ranges::all_of(all_of_ranks(ranks, can_read), [](uint8_t can) { return can != 0; });
 }
 
 /// Memory is declared before the streams: the compute stream and those of the runner. So the
@@ -108,6 +130,7 @@ class Trainer::Impl {
   std::vector<InputSpec> specs_;
   // Allocated before home_, which pins as much memory as the limit on pinned memory still allows.
   RunBuffers buffers_;
+  Buffer pinned_sums_;  // moved to optimizer_
   DeviceSpaces spaces_;
   DeviceState device_state_;
   std::vector<Buffer> shared_;  // with several ranks: parts of their homes
@@ -137,6 +160,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       layout_(*prepared.layout),
       specs_(model.inputs()),
       buffers_(device, prepared.ledger.bytes(kInputs, Tier::Device), num_losses(prepared)),
+      pinned_sums_(allocate_pinned_sums(device, prepared)),
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       device_state_(device, layout_, prepared.plan.chunks, spaces_.base(Space::Weights)),
@@ -144,7 +168,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       state_(layout_, home_, device_state_, ranks),
       optimizer_(device, layout_, spaces_, home_, state_, device_state_,
                  trained_parameters(prepared.trace, layout_.num_parameters()), prepared.plan,
-                 prepared.options, ranks),
+                 prepared.options, ranks, std::move(pinned_sums_)),
       compute_(device.create_stream(StreamKind::Compute)),
       runner_(device, *compute_, layout_, spaces_, home_, buffers_, optimizer_,
               static_cast<uint32_t>(

@@ -50,13 +50,17 @@ struct StepResult {
   uint32_t rolled_back_chunks = 0;  ///< of these, rolled back by clipping or a skipped step
 };
 
+/// For Budgets::place. `ranks`: null for one rank.
+RankPlace place_of(const Ranks* ranks);
+/// For Budgets::peer_access: are the devices GPUs of one machine that can read each other's memory?
+/// Collective; all ranks get the same answer. `device`: that of this rank. Throws DeviceError,
+/// RankLost.
+bool have_peer_access(Ranks& ranks, const DeviceOptions& device);
+
 /// Runs training steps and evaluations. Deferred updates of a step run during the forward of the
 /// next step. evaluate(), state_hash(), visit_parameters(), read_parameter(), write_parameter(),
 /// lock_state() and restore() run the flush plan first: it makes the deferred updates and drops
 /// resident weights whose state is in host memory. The next step loads these weights again.
-/// For Budgets::place. `ranks`: null for one rank.
-RankPlace place_of(const Ranks* ranks);
-
 class Trainer {
  public:
   /// `model`, `device` and `prepared` must outlive the trainer. The weights get their initial

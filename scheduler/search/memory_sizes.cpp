@@ -21,6 +21,7 @@ HomeOptions home_options(const Plan& plan) {
           .sums = plan.stored_sums,
           .activations = plan.stored_activations,
           .sum_slots = plan.sum_slots,
+          .sums_on_devices = plan.division.sums_on_devices,
           .fetch_slots = plan.fetch_slots,
           .place = plan.division.place};
 }
@@ -52,6 +53,23 @@ uint64_t num_far_portions(const Layout& layout, const Division& division) {
     most_uses = std::max(most_uses, layout.parameter(id).num_uses);
   }
   return uint64_t{num_far_groups(division)} * most_uses;
+}
+
+uint64_t pieces_of(uint64_t count) { return (count + kPieceElements - 1) / kPieceElements; }
+
+size_t device_adder_bytes(const Layout& layout, DeviceKind kind) {
+  if (kind == DeviceKind::Host) return 0;
+  return elements_added_at_once(layout) * 2 * sizeof(float) + device_adder_pinned_bytes(layout);
+}
+
+size_t device_adder_pinned_bytes(const Layout& layout) {
+  const uint64_t count = elements_added_at_once(layout);
+  return count * size_of(layout.gradient_type()) + pieces_of(count) * sizeof(double);
+}
+
+size_t adder_pinned_bytes(const Preparation& prepared) {
+  const bool adds = prepared.division.sums_on_devices && prepared.device.kind != DeviceKind::Host;
+  return adds ? device_adder_pinned_bytes(*prepared.layout) : 0;
 }
 
 Ledger fixed_memory(const Model& model, uint32_t num_micro_batches, const Layout& layout,

@@ -2,6 +2,7 @@
 // and the run allocates it, both with these functions. Sizes are bytes. Pure functions.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -44,8 +45,25 @@ inline constexpr uint64_t kFarPortionElements = uint64_t{1} << 18;
 /// the parameter with the most uses.
 uint64_t num_far_portions(const Layout& layout, const Division& division);
 
+/// The elements of a chunk that a GPU adds at once, of all groups. They are few enough for little
+/// memory, and enough for kernels to run at full speed.
+inline constexpr uint64_t kAddedElements = uint64_t{1} << 22;
+inline uint64_t elements_added_at_once(const Layout& layout) {
+  return std::min(kAddedElements, layout.chunk_elements());
+}
+/// The number of partial norms of so many elements.
+uint64_t pieces_of(uint64_t count);
+/// What a GPU needs to add them: two fp32 sums of each, the gradient, and its partial norms. The
+/// host device needs nothing.
+size_t device_adder_bytes(const Layout& layout, DeviceKind kind);
+/// Pinned memory for the gradient and its partial norms; and the same, or 0 if no GPU adds.
+size_t device_adder_pinned_bytes(const Layout& layout);
+size_t adder_pinned_bytes(const Preparation& prepared);
+
 /// The classes of the ledger whose sizes the run reads from it.
 inline constexpr std::string_view kInputs = "inputs", kWorkspace = "workspace", kLosses = "losses";
+/// The class of sum slots, and of what a device needs to add them.
+inline constexpr std::string_view kSumsOfGroups = "sums of groups";
 /// The class of what a GPU's driver and libraries take in host memory (device/driver_memory.h). The
 /// run does not allocate it.
 inline constexpr std::string_view kDriver = "driver";

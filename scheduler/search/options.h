@@ -74,6 +74,10 @@ struct Budgets {
   std::optional<size_t> total_memory = {};
   DeviceProfile device = {};
   RankPlace place = {};
+  /// Can the device of each rank read the memory of the devices of all others? Then the planner
+  /// also tries to keep sums of groups in device memory (Division::sums_on_devices). The same on
+  /// all ranks.
+  bool peer_access = false;
 };
 
 /// Throws ConfigError if kernels of `device` may need more workspace than those of the device

@@ -12,6 +12,7 @@
 #include "device/sim/sim_device.h"
 #include "device/staging.h"
 #include "scheduler/plan/chunk_trace.h"
+#include "scheduler/plan/sum_slots.h"
 #include "scheduler/plan/validate.h"
 #include "scheduler/search/choose.h"
 #include "scheduler/search/memory_sizes.h"
@@ -212,9 +213,10 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   p.layer_lists = recompute_lists(schedule.recompute, layers);
   const RankPlace& place = budgets.place;
   p.division = division_of(options, place);
+  p.division.sums_on_devices = schedule.sums_on_devices;
   p.share = share_of(p.division, place.rank);
   p.evaluation_batches = part_of(options.evaluation_batches, place.rank, place.num_ranks);
-  const bool are_groups_apart = p.division.adds_groups_on_host();
+  const bool are_groups_apart = p.division.stores_groups();
   const auto run_dry = [&](uint32_t count, bool training) {
     return dry_run(
         model, options, tape_options(options, schedule, p.layer_lists, training), count,
@@ -236,10 +238,16 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   const size_t chunk_bytes = p.layout->chunk_bytes();
   p.ledger = fixed_memory(model, std::max(p.share.micro_batches.count, p.evaluation_batches.count),
                           *p.layout, p.trace, p.evaluation_trace);
-  p.fixed_ledger = p.ledger;
-  const size_t fixed_bytes = p.ledger.total(Tier::Device);
   p.chunk_trace =
       std::make_shared<const ChunkTrace>(make_chunk_trace(p.trace, *p.layout, true, p.division));
+  if (p.division.sums_on_devices) {
+    const uint32_t slots = count_sum_slots(*p.chunk_trace, *p.layout, place.num_ranks);
+    p.ledger.add(kSumsOfGroups, Tier::Device,
+                 slots * chunk_bytes + device_adder_bytes(*p.layout, p.device.kind));
+    p.ledger.add(kSumsOfGroups, Tier::Host, adder_pinned_bytes(p));
+  }
+  p.fixed_ledger = p.ledger;
+  const size_t fixed_bytes = p.ledger.total(Tier::Device);
   const ChunkTrace evaluating = chunk_trace_of_evaluation(p);
   p.smallest_blocks = need_of(p, evaluating).num_blocks;
   p.full_blocks = std::max(peak_of_chunks(*p.chunk_trace), peak_of_chunks(evaluating));
@@ -265,7 +273,7 @@ bool can_pin_window(const Preparation& p) {
 }  // namespace
 
 uint32_t most_device_updates(const Preparation& p) {
-  if (p.division.adds_groups_on_host() || !can_pin_window(p)) return 0;
+  if (p.division.stores_groups() || !can_pin_window(p)) return 0;
   const uint32_t blocks = blocks_of_device_update(*p.layout, updates_after_norm(p.options));
   uint32_t num = 0;
   while (num < p.layout->num_chunks() &&
@@ -277,7 +285,7 @@ uint32_t most_device_updates(const Preparation& p) {
 
 bool have_same_context(const Schedule& a, const Schedule& b) {
   return a.micro_batch_order == b.micro_batch_order && a.recompute == b.recompute &&
-         a.activations == b.activations;
+         a.activations == b.activations && a.sums_on_devices == b.sums_on_devices;
 }
 
 std::string with_table(std::string_view message, std::string_view table) {
@@ -324,7 +332,8 @@ size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
   if (p.device.kind != DeviceKind::Cuda) return 0;
   const bool updates = plan.count(&ChunkRecord::is_on_device) > 0;
   const size_t pinned_buffers[] = {input_bytes, sizeof(double), updates ? kCoefficientBytes : 0,
-                                   updates ? bounce_buffer_bytes(*p.layout) : 0};
+                                   updates ? bounce_buffer_bytes(*p.layout) : 0,
+                                   adder_pinned_bytes(p)};
   return planned_staging_bytes(p.device.pinned_bytes, pinned_buffers, pinned_home_bytes(p, plan));
 }
 
@@ -366,6 +375,9 @@ void complete(Preparation& p, Plan plan) {
   p.num_blocks = p.plan.num_blocks;
   p.schedule = schedule_of(p.plan, p.schedule);
   check_plan(p.plan, p.trace, layout, plan_options(p, p.schedule, p.num_blocks, true));
+  EBB_CHECK(!p.division.sums_on_devices || p.ledger.bytes(kSumsOfGroups, Tier::Device) >=
+                                               p.plan.sum_slots * layout.chunk_bytes(),
+            "the plan has more sum slots than were counted");
   p.initialise_plan = make_initialise_plan(p.plan);
   p.flush_plan = make_flush_plan(p.plan);
   p.warm_up_plan = make_warm_up_plan(p.plan, layout);

@@ -43,6 +43,11 @@ void check_groups(const TrainerOptions& options, uint32_t num_ranks) {
                         count, num_ranks, enough));
 }
 
+bool may_store_sums_on_devices(const TrainerOptions& options, const Budgets& budgets) {
+  return division_of(options, budgets.place).stores_groups() && budgets.place.num_machines == 1 &&
+         (budgets.peer_access || budgets.place.num_ranks == 1);
+}
+
 /// The rank with the most micro-batches.
 uint32_t busiest_rank(const Division& division) {
   uint32_t busiest = 0, most = 0;
@@ -273,6 +278,14 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     throw ConfigError(
         fmt::format("`dropout` {:g}: allowed is a number from 0 to below 1", options.dropout));
+  }
+  const bool sums_on_devices = options.schedule.sums_on_devices.value_or(false);
+  if (sums_on_devices && !may_store_sums_on_devices(options, budgets)) {
+    throw ConfigError(fmt::format(
+        "the schedule asks for sums of groups on devices, with {} ranks on {} machines: that needs "
+        "groups whose sums are stored, one machine, and, with several ranks, devices that can read "
+        "each other's memory (Budgets::peer_access)",
+        budgets.place.num_ranks, budgets.place.num_machines));
   }
   const uint32_t scale = options.initial_loss_scale;
   if (!std::has_single_bit(scale) || scale > kLargestLossScale) {

@@ -113,6 +113,9 @@ std::vector<Schedule> schedules_to_try(const Model& model, const TrainerOptions&
   if (one_order) orders.resize(1);
   std::vector<ActivationPlacement> placements = values_of(request.activations, kPlacements);
   if (!budgets.device_memory) placements.resize(1);
+  const bool may_sum_on_devices = budgets.peer_access && budgets.place.num_ranks > 1;
+  std::vector<bool> sums_on_devices = {request.sums_on_devices.value_or(may_sum_on_devices)};
+  if (may_sum_on_devices && !request.sums_on_devices) sums_on_devices.push_back(false);
   std::vector<Recompute> recomputes;
   for (const RecomputeRequest& recompute : values_of(request.recompute, kRecomputes)) {
     recomputes.push_back(resolve(recompute, model));
@@ -121,15 +124,18 @@ std::vector<Schedule> schedules_to_try(const Model& model, const TrainerOptions&
   for (const MicroBatchOrder order : orders) {
     for (const Recompute& recompute : recomputes) {
       for (const ActivationPlacement placement : placements) {
-        schedules.push_back(
-            {.micro_batch_order = order,
-             .recompute = recompute,
-             .activations = placement,
-             .deferred_share = request.deferred_share.value_or(kDeferredShare),
-             .gradient_buffers = request.gradient_buffers.value_or(kGradientBuffers),
-             .resident_chunks = request.resident_chunks.value_or(0),
-             .device_updates = request.device_updates.value_or(0),
-             .kept_sums = request.kept_sums.value_or(0)});
+        for (const bool on_devices : sums_on_devices) {
+          schedules.push_back(
+              {.micro_batch_order = order,
+               .recompute = recompute,
+               .activations = placement,
+               .sums_on_devices = on_devices,
+               .deferred_share = request.deferred_share.value_or(kDeferredShare),
+               .gradient_buffers = request.gradient_buffers.value_or(kGradientBuffers),
+               .resident_chunks = request.resident_chunks.value_or(0),
+               .device_updates = request.device_updates.value_or(0),
+               .kept_sums = request.kept_sums.value_or(0)});
+        }
       }
     }
   }
@@ -187,7 +193,7 @@ std::vector<Setting> settings_of(const TrainerOptions& requested, const Preparat
        .takes_blocks = true},
       {.name = "kept_sums",
        .may_change = !request.kept_sums && requested.gradient_accumulation > 1 &&
-                     !context.division.adds_groups_on_host() &&
+                     !context.division.stores_groups() &&
                      now.micro_batch_order == MicroBatchOrder::Horizontal,
        .most = std::min(num_chunks, (context.num_blocks - context.smallest_blocks) /
                                         context.layout->gradient_chunks_per_chunk()),

@@ -118,6 +118,26 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
   return finish();
 }
 
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* id) {
+  *device = 0;
+  return finish(std::string_view(id) == "emulated" ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {
+  *can_access = 1;
+  return finish();
+}
+
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr, int, int) {
+  *value = 1;
+  return finish();
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int) {
+  if (is_refused("cudaDeviceEnablePeerAccess")) return finish(cudaErrorUnknown);
+  return finish(peer < settings().num_devices ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (is_refused("cudaDeviceGetStreamPriorityRange")) return finish(cudaErrorUnknown);
   *least = 0;

@@ -77,6 +77,19 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   return finish();
 }
 
+/// Device memory is memory of this process, so other processes cannot open it.
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void*) {
+  if (is_refused("cudaIpcGetMemHandle")) return finish(cudaErrorUnknown);
+  *handle = {};
+  return finish();
+}
+
+cudaError_t cudaIpcOpenMemHandle(void**, cudaIpcMemHandle_t, unsigned int) {
+  return finish(cudaErrorNotSupported);
+}
+
+cudaError_t cudaIpcCloseMemHandle(void*) { return finish(); }
+
 cudaError_t cudaFree(void* memory) {
   make_context();
   if (memory == nullptr) return finish();

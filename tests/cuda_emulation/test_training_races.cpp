@@ -46,14 +46,29 @@ TEST_F(EmulatedRaces, ThereAreNone) {
 TEST_F(EmulatedRaces, RanksHaveTheBitsOfOne) {
   for (const bool clip : {true, false}) {
     const Outcome one = train(with_tiny_model({.clip = clip, .accumulation = 2})).outcome;
-    EXPECT_EQ(train(with_tiny_model({.clip = clip,
-                                     .accumulation = 2,
-                                     .memory = Memory::Smallest,
-                                     .order = MicroBatchOrder::Vertical,
-                                     .num_ranks = 2}))
-                  .outcome,
-              one);
+    for (const bool on_devices : {true, false}) {
+      EXPECT_EQ(train(with_tiny_model({.clip = clip,
+                                       .accumulation = 2,
+                                       .memory = Memory::Smallest,
+                                       .order = MicroBatchOrder::Vertical,
+                                       .num_ranks = 2,
+                                       .sums_on_devices = on_devices}))
+                    .outcome,
+                one)
+          << on_devices;
+    }
   }
+}
+
+/// Homes that are not pinned: copies to them pass through a ring, in order.
+TEST_F(EmulatedRaces, SumsOnDevicesDoNotWaitInTheRing) {
+  TrainingCase run = with_tiny_model({.accumulation = 2});
+  const Outcome one = train(run).outcome;
+  run.memory = Memory::Smallest;
+  run.num_ranks = 2;
+  run.sums_on_devices = true;
+  run.pinned_bytes = size_t{2} << 20;
+  EXPECT_EQ(train(run).outcome, one);
 }
 
 // ---- Planted: kernels that do not wait for two of the chunks they read --------------------------

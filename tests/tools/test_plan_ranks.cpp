@@ -60,6 +60,23 @@ TEST_F(PlanRanks, AddUp) {
   EXPECT_SAYS(text, "of all ranks");
 }
 
+/// The devices of an h100-x8 can read each other's memory, and those of an rtx4090-x4 cannot.
+TEST_F(PlanRanks, SumsWaitOnDevicesThatReadEachOther) {
+  const auto chosen = [&](const char* machine) {
+    const Json plan = plan_json({"--preset", "gpt2", "--gradient-accumulation", "4",
+                                 "--micro-batch-size", "1", "--chunk-size", "16MiB",
+                                 "--device-memory", "4GiB", "--machine", machine, "--ranks", "2"});
+    size_t host_bytes = 0, device_bytes = 0;
+    for (const Json& entry : plan["memory"]) {
+      if (entry["class"] != "sums of groups") continue;
+      (entry["tier"] == "host" ? host_bytes : device_bytes) += entry["bytes"].get<size_t>();
+    }
+    return std::pair(host_bytes > 1 << 20, device_bytes > 1 << 20);
+  };
+  EXPECT_EQ(chosen("h100-x8"), std::pair(false, true));
+  EXPECT_EQ(chosen("rtx4090-x4"), std::pair(true, false));
+}
+
 TEST_F(PlanRanks, OneIsNoFlag) { EXPECT_EQ(planned(1), plan_json(kGpt)); }
 
 /// Slow host memory becomes the bound, and more ranks do not help then.
@@ -177,9 +194,25 @@ TEST_F(PlanRanks, AreDividedAmongMachines) {
                "--rank-transport mpi");
 }
 
-TEST_F(PlanRanks, OnThisMachineShareTheCores) {
-  const Json one = plan_json(kToy);
-  const Json two = plan_json(kToy + Arguments{"--ranks", "2"});
+TEST_F(PlanRanks, OnAHostShareTheCores) {
+  PlannedMachine machine{.name = "two cores",
+                         .device = "host",
+                         .device_memory_bytes = size_t{24} << 30,
+                         .host_memory_bytes = size_t{24} << 30,
+                         .num_threads = 2};
+  machine.rates = {.flops_per_s = 2e11,
+                   .attention_flops_per_s = 1e11,
+                   .vector_flops_per_s = 5e10,
+                   .device_bytes_per_s = 2e10,
+                   .load_bytes_per_s = 1e10,
+                   .store_bytes_per_s = 1e10,
+                   .update_bytes_per_s = 2e10,
+                   .shared_cores = true,
+                   .copy_bytes_per_s = 2e10};
+  const Arguments here =
+      kToy + Arguments{"--machine", folder_.write("host.json", to_json(machine))};
+  const Json one = plan_json(here);
+  const Json two = plan_json(here + Arguments{"--ranks", "2"});
   // Two ranks have the cores of one, and add groups besides.
   EXPECT_GT(two["predicted_seconds"], one["predicted_seconds"]);
   EXPECT_GE(two["predicted_seconds"], two["bound_seconds"]);

@@ -69,6 +69,7 @@ TrainerOptions TrainingCase::options() const {
           .schedule = {.micro_batch_order = order,
                        .recompute = recompute,
                        .activations = activations,
+                       .sums_on_devices = sums_on_devices,
                        .update = update,
                        .deferred_share = kDeferredShare,
                        .resident_chunks = between == Between::Weights ? UINT32_MAX : 0,
@@ -97,8 +98,9 @@ std::string to_string(const TrainingCase& run) {
       kBetween[static_cast<int>(run.between)],
       run.dropout > 0 ? fmt::format(", dropout {:g}", run.dropout) : "",
       run.num_ranks > 1 || run.groups
-          ? fmt::format(", {} ranks on {} machines, {} groups", run.num_ranks, run.num_machines,
-                        run.groups.value_or(run.accumulation))
+          ? fmt::format(", {} ranks on {} machines, {} groups{}", run.num_ranks, run.num_machines,
+                        run.groups.value_or(run.accumulation),
+                        run.sums_on_devices ? ", sums on devices" : "")
           : "");
 }
 
@@ -116,7 +118,8 @@ Preparation prepare_case(const Model& model, const TrainingCase& run, uint32_t r
   Budgets budgets{.device = {.kind = run.device,
                              .num_threads = run.num_threads,
                              .pinned_bytes = run.pinned_bytes},
-                  .place = {rank, run.num_ranks, run.num_machines}};
+                  .place = {rank, run.num_ranks, run.num_machines},
+                  .peer_access = run.sums_on_devices};
   // Bytes for the weights, gradients and moments of two chunks.
   const size_t room = run.between == Between::State ? 2 * 8 * options.chunk_bytes : 0;
   if (run.memory == Memory::Resident && room == 0) return prepare(model, options, budgets);

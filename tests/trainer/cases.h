@@ -69,6 +69,7 @@ struct TrainingCase {
   uint32_t num_steps = 3;
   uint32_t num_ranks = 1;     ///< threads of this process, each with a device
   uint32_t num_machines = 1;  ///< on which the ranks are, as far as they can tell
+  bool sums_on_devices = false;
   std::optional<uint32_t> groups = {};
   std::optional<float> max_norm = {};  ///< for clipping; default kBitingNorm
   Gpt2Config model = small_gpt();

@@ -28,6 +28,17 @@ TEST(RankRaces, ThereAreNone) {
   }
 }
 
+TEST(RankRaces, ThereAreNoneInTheMemoryOfDevices) {
+  IdentityCheck check;
+  check.run({.accumulation = 2,
+             .memory = Memory::Smallest,
+             .num_threads = 2,
+             .order = MicroBatchOrder::Vertical,
+             .num_steps = 2,
+             .num_ranks = 2,
+             .sums_on_devices = true});
+}
+
 /// The same with ranks that cannot address the memory of each other.
 TEST(RankRaces, ThereAreNoneBetweenMachines) {
   IdentityCheck check;
@@ -101,6 +112,21 @@ TEST(Ranks, EverySettingOfASchedule) {
       {.accumulation = 4, .evaluation_batches = 2, .dropout = 0.2f, .num_ranks = 4, .groups = 4});
 }
 
+/// The sums of groups wait in device memory. On one rank, three of its groups are added.
+TEST(Ranks, SumsOnDevicesGiveTheBitsOfOne) {
+  IdentityCheck check;
+  check_few_schedules(check, {.accumulation = 4,
+                              .evaluation_batches = 2,
+                              .dropout = 0.2f,
+                              .num_ranks = 3,
+                              .sums_on_devices = true});
+  check.run({.accumulation = 6,
+             .memory = Memory::Smallest,
+             .num_steps = 2,
+             .sums_on_devices = true,
+             .groups = 3});
+}
+
 /// Ranks per machine: 1, 2 and 1.
 TEST(Ranks, SeveralMachinesGiveTheBitsOfOne) {
   IdentityCheck check;
@@ -160,6 +186,15 @@ TEST(Ranks, TooFewGroupsAreRefused) {
       std::string::npos);
   EXPECT_NE(refusal_of({.accumulation = 4, .groups = 5}).find("`groups` 5: allowed is 1 to 4"),
             std::string::npos);
+}
+
+TEST(Ranks, SumsOnDevicesThatCannotBeReadAreRefused) {
+  const char* const what = "the schedule asks for sums of groups on devices";
+  EXPECT_NE(refusal_of({.accumulation = 2, .sums_on_devices = true}).find(what), std::string::npos);
+  EXPECT_NE(
+      refusal_of({.accumulation = 2, .num_ranks = 2, .num_machines = 2, .sums_on_devices = true})
+          .find(what),
+      std::string::npos);
 }
 
 /// Rank 1 throws before the second step, while rank 0 waits for it.
@@ -333,12 +368,15 @@ TEST(PlantedRanks, AMissingWaitForTheSumsOfAnotherRankChangesBits) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer reports it";
 #endif
-  const TrainingCase run{.accumulation = 2, .num_ranks = 2};
-  const uint64_t whole = hash_with(
-      run, [](Preparation&) {}, 50);
-  EXPECT_NE(hash_with(
-                run, [](Preparation& p) { drop_waits(p, OpKind::AddGroups); }, 50),
-            whole);
+  for (const bool on_devices : {false, true}) {
+    const TrainingCase run{.accumulation = 2, .num_ranks = 2, .sums_on_devices = on_devices};
+    const uint64_t whole = hash_with(
+        run, [](Preparation&) {}, 50);
+    EXPECT_NE(hash_with(
+                  run, [](Preparation& p) { drop_waits(p, OpKind::AddGroups); }, 50),
+              whole)
+        << on_devices;
+  }
 }
 
 TEST(PlantedRanks, AChunkThatIsNotUpdatedChangesBits) {

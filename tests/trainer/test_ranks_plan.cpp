@@ -21,6 +21,7 @@ struct RankPlansCase {
   std::string name;
   bool clip;
   uint32_t num_machines;
+  bool sums_on_devices = false;
 };
 
 /// The plans of three ranks of a small model under the smallest budget.
@@ -36,7 +37,8 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
                            .order = MicroBatchOrder::Vertical,
                            .between = GetParam().clip ? Between::Nothing : Between::Weights,
                            .num_ranks = kNumRanks,
-                           .num_machines = GetParam().num_machines};
+                           .num_machines = GetParam().num_machines,
+                           .sums_on_devices = GetParam().sums_on_devices};
     const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
     for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
       prepared_.push_back(prepare_case(model, run, rank));
@@ -269,6 +271,7 @@ TEST_P(RankPlans, WaitForEachOtherAndForHostMemory) {
 INSTANTIATE_TEST_SUITE_P(, RankPlans,
                          testing::ValuesIn<RankPlansCase>({{"Clipped", true, 1},
                                                            {"Unclipped", false, 1},
+                                                           {"SumsOnDevices", true, 1, true},
                                                            {"ClippedOnThreeMachines", true, 3},
                                                            {"UnclippedOnThreeMachines", false, 3}}),
                          [](const auto& i) { return i.param.name; });

@@ -31,6 +31,7 @@ enum cudaError {
   cudaErrorIllegalAddress = 700,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorSymbolNotFound = 500,
+  cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
   cudaErrorNotSupported = 801,
@@ -69,6 +70,11 @@ inline constexpr unsigned int cudaEventDisableTiming = 2;
 inline constexpr unsigned int cudaHostRegisterPortable = 1;
 inline constexpr unsigned int cudaHostRegisterMapped = 2;
 inline constexpr unsigned long long cudaEnableDefault = 0;
+inline constexpr unsigned int cudaIpcMemLazyEnablePeerAccess = 1;
+
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
 
 enum cudaDriverEntryPointQueryResult {
   cudaDriverEntryPointSuccess = 0,
@@ -83,6 +89,10 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMinor = 76,
   cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+};
+
+enum cudaDeviceP2PAttr {
+  cudaDevP2PAttrNativeAtomicSupported = 3,
 };
 
 /// Only the fields that Ebb reads; CUDA's struct has more.
@@ -121,6 +131,11 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device);
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* id);
+cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer);
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int device,
+                                      int peer);
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
                                              unsigned int version, unsigned long long flags,
@@ -129,6 +144,9 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned int flags);
+cudaError_t cudaIpcCloseMemHandle(void* memory);
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned int flags);
 cudaError_t cudaHostUnregister(void* memory);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,

@@ -1,0 +1,126 @@
+#include "scheduler/run/device_adder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "device/kernels.h"
+#include "scheduler/search/memory_sizes.h"
+#include "system/copy.h"
+
+namespace ebb {
+namespace {
+
+Tensor tensor(const void* data, DType type, uint64_t count) {
+  auto* const bytes = static_cast<std::byte*>(const_cast<void*>(data));
+  return {bytes, type, {static_cast<int64_t>(count)}};
+}
+
+/// The part of a segment that is in the range; no elements if there is none.
+Segment part_in(const Segment& segment, ElementRange range) {
+  const uint64_t begin = std::max(segment.first_element, range.first);
+  const uint64_t end =
+      std::min(segment.first_element + segment.num_elements, range.first + range.count);
+  return {segment.parameter, begin, end > begin ? end - begin : 0};
+}
+
+void copy_by_all(ThreadTeam& team, std::byte* to, const std::byte* from, size_t bytes) {
+  constexpr size_t kAtOnce = size_t{1} << 20;
+  team.for_each(static_cast<int64_t>((bytes + kAtOnce - 1) / kAtOnce), [&](int64_t i) {
+    const size_t first = static_cast<size_t>(i) * kAtOnce;
+    copy_bytes(to + first, from + first, std::min(kAtOnce, bytes - first));
+  });
+}
+
+}  // namespace
+
+DeviceAdder::DeviceAdder(Device& device, const Layout& layout, const StoredSums& sums,
+                         std::vector<bool> trained, Buffer pinned)
+    : device_(device),
+      layout_(layout),
+      sums_(sums),
+      trained_(std::move(trained)),
+      memory_(device.allocate(MemoryKind::Device,
+                              device_adder_bytes(layout, device.info().profile.kind),
+                              kSumsOfGroups)),
+      pinned_(std::move(pinned)),
+      stream_(device.create_stream(StreamKind::Store)) {
+  const uint64_t count = elements_added_at_once(layout);
+  sum_ = reinterpret_cast<float*>(memory_.data());
+  sum_of_use_ = sum_ + count;
+  partials_ = reinterpret_cast<double*>(sum_of_use_ + count);
+  gradient_ = reinterpret_cast<std::byte*>(partials_ + pieces_of(count));
+}
+
+/// Adds the sums of all groups of one use. The part is in one slot in each group.
+void DeviceAdder::add_groups(const Segment& part, uint32_t use, const Tensor& sum) {
+  const size_t bytes = part.num_elements * sizeof(float);
+  bool is_first = true;
+  for (const StoredSums::Group& group : sums_.groups()) {
+    const float* const of_group = sums_.at(group, part, use);
+    if (std::exchange(is_first, false)) {
+      stream_->copy(sum.data, of_group, bytes, CopyKind::Within);
+      continue;
+    }
+    device_.kernels().submit(*stream_,
+                             Accumulate{sum, tensor(of_group, DType::F32, part.num_elements)});
+  }
+}
+
+/// `part`: of a trained parameter, in the portion.
+void DeviceAdder::add_segment(ElementRange portion, Segment part) {
+  const DType type = layout_.gradient_type();
+  Kernels& kernels = device_.kernels();
+  while (part.num_elements > 0) {
+    Segment piece = part;
+    const uint64_t count = piece.num_elements = sums_.elements_in_one_slot(part);
+    const uint64_t at = piece.first_element - portion.first;
+    const Tensor sum = tensor(sum_ + at, DType::F32, count);
+    add_groups(piece, 0, sum);
+    for (uint32_t use = 1; use < layout_.parameter(piece.parameter).num_uses; ++use) {
+      const Tensor of_use = tensor(sum_of_use_ + at, DType::F32, count);
+      add_groups(piece, use, of_use);
+      kernels.submit(*stream_, Accumulate{sum, of_use});
+    }
+    kernels.submit(*stream_,
+                   RoundGradient{tensor(gradient_ + at * size_of(type), type, count), sum, {}, {}});
+    part.first_element += count;
+    part.num_elements -= count;
+  }
+}
+
+/// Makes the gradient of a portion and its partial norms on the device.
+void DeviceAdder::add_portion(ElementRange portion, std::span<const Segment> segments) {
+  const Tensor gradient = tensor(gradient_, layout_.gradient_type(), portion.count);
+  uint64_t num_trained = 0;
+  for (const Segment& segment : segments) {
+    if (trained_[segment.parameter]) num_trained += part_in(segment, portion).num_elements;
+  }
+  if (num_trained < portion.count) device_.kernels().submit(*stream_, FillZero{gradient});
+  for (const Segment& segment : segments) {
+    if (trained_[segment.parameter]) add_segment(portion, part_in(segment, portion));
+  }
+  const Tensor partials = tensor(partials_, DType::F64, pieces_of(portion.count));
+  device_.kernels().submit(*stream_, SquaredNormPieces{partials, gradient});
+}
+
+void DeviceAdder::add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient,
+                      std::span<double> partials) {
+  const uint64_t first = chunk * layout_.chunk_elements();
+  const uint64_t count = layout_.chunk_elements(chunk);
+  const size_t size = size_of(layout_.gradient_type());
+  const uint64_t at_once = elements_added_at_once(layout_);
+  for (uint64_t done = 0; done < count; done += at_once) {
+    const ElementRange portion{first + done, std::min(at_once, count - done)};
+    add_portion(portion, layout_.segments(chunk));
+    const size_t norm_bytes = pieces_of(portion.count) * sizeof(double);
+    std::byte* const finished = pinned_.data() + pieces_of(at_once) * sizeof(double);
+    stream_->copy(pinned_.data(), partials_, norm_bytes, CopyKind::Store);
+    stream_->copy(finished, gradient_, portion.count * size, CopyKind::Store);
+    stream_->synchronize();
+    std::memcpy(&partials[done / kPieceElements], pinned_.data(), norm_bytes);
+    copy_by_all(team, gradient + done * size, finished, portion.count * size);
+  }
+}
+
+}  // namespace ebb

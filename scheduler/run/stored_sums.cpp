@@ -1,0 +1,48 @@
+#include "scheduler/run/stored_sums.h"
+
+#include <algorithm>
+
+namespace ebb {
+
+StoredSums::StoredSums(const Layout& layout, const Home& home, const DeviceSlots* slots,
+                       const Division& division)
+    : layout_(layout),
+      home_(home),
+      slots_(slots),
+      slot_elements_(layout.chunk_bytes() / sizeof(float)) {
+  for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {
+    const uint32_t count = share_of(division, rank).groups.count;
+    for (uint32_t i = 0; i < count; ++i) {
+      groups_.push_back({rank, i * layout.sum_chunks_per_group(), home.is_near(rank)});
+    }
+  }
+}
+
+uint64_t StoredSums::sum_element(const Segment& part, uint32_t use) const {
+  return layout_.first_sum_element(part.parameter, use) + part.first_element -
+         layout_.first_element(part.parameter);
+}
+
+uint64_t StoredSums::elements_in_one_slot(const Segment& part) const {
+  uint64_t count = part.num_elements;
+  for (uint32_t use = 0; use < layout_.parameter(part.parameter).num_uses; ++use) {
+    count = std::min(count, slot_elements_ - sum_element(part, use) % slot_elements_);
+  }
+  return count;
+}
+
+StoredSums::Place StoredSums::place(const Group& group, const Segment& part, uint32_t use) const {
+  const uint64_t element = sum_element(part, use);
+  return {group.first_sum_chunk + static_cast<uint32_t>(element / slot_elements_),
+          element % slot_elements_};
+}
+
+const float* StoredSums::at(const Group& group, const Segment& part, uint32_t use) const {
+  const Place place = this->place(group, part, use);
+  const BufferIndex number = home_.slot_of(group.rank, place.sum_chunk);
+  const std::byte* const slot =
+      slots_ != nullptr ? slots_->slot(group.rank, number) : home_.sum_slot(group.rank, number);
+  return reinterpret_cast<const float*>(slot) + place.element;
+}
+
+}  // namespace ebb

@@ -1,0 +1,56 @@
+// Where the stored sums of all groups are: in the slots of the ranks that computed them. The slots
+// are in the homes, or on the devices (scheduler/run/device_slots.h).
+//
+// Thread-safety: const. The results are valid when the sums are stored, and as long as their slots
+// are not used again.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "chunk/home.h"
+#include "chunk/layout.h"
+#include "scheduler/plan/groups.h"
+#include "scheduler/run/device_slots.h"
+
+namespace ebb {
+
+class StoredSums {
+ public:
+  /// A group, and the number of its first chunk of sums on its rank.
+  struct Group {
+    uint32_t rank;
+    uint32_t first_sum_chunk;
+    bool is_near;  // its rank is on this machine
+  };
+
+  /// `layout`, `home` and `slots` must outlive this object. `slots`: null if the sums are in the
+  /// homes.
+  StoredSums(const Layout& layout, const Home& home, const DeviceSlots* slots,
+             const Division& division);
+
+  /// In the order in which they are added.
+  const std::vector<Group>& groups() const { return groups_; }
+  /// How many elements of the part, from its first on, are in one slot in each use.
+  uint64_t elements_in_one_slot(const Segment& part) const;
+  /// The sum chunk of a group in which the first element of the part is, and the number of this
+  /// element in the chunk.
+  struct Place {
+    uint32_t sum_chunk;
+    uint64_t element;
+  };
+  Place place(const Group& group, const Segment& part, uint32_t use) const;
+  /// The address of the sum of the first element of the part. REQUIRES: the group is near.
+  const float* at(const Group& group, const Segment& part, uint32_t use) const;
+
+ private:
+  uint64_t sum_element(const Segment& part, uint32_t use) const;
+
+  const Layout& layout_;
+  const Home& home_;
+  const DeviceSlots* const slots_;
+  const uint64_t slot_elements_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace ebb
