@@ -48,8 +48,8 @@ void check_pace(Ranks& ranks) {
   constexpr size_t kBytes = 4'000'000;
   std::vector<std::byte> copy(kBytes);
   const RemotePart part = {0, 0, copy};
+  const double begin_s = steady_now_s();  // no rank reads before this one has called share()
   ranks.share(kBytes);
-  const double begin_s = steady_now_s();
   if (ranks.rank() > 0) ranks.read({&part, 1});
   ranks.exchange({}, {});  // all have read
   const double least_s = (ranks.size() - 1) * kBytes / kPacedBytesPerS;
