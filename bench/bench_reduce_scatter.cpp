@@ -98,8 +98,7 @@ bool run(int passes) {
   const size_t moved = (groups.size() + 1) * ordered.size() * sizeof(float);
   std::vector<std::byte> copied(moved / 2);
   const double copy_s = median_s(passes, [&] {
-    std::memcpy(copied.data(), arrays.all()[0],
-                std::min<size_t>(moved / 2, kCount * sizeof(float)));
+    std::memcpy(copied.data(), arrays.mine(), std::min<size_t>(moved / 2, kCount * sizeof(float)));
   });
   // The sums of these values are exact, so their order does not matter.
   int is_right = ordered == by_mpi ? 1 : 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 #include "device/errors.h"
@@ -12,6 +11,7 @@
 #include "io/json_text.h"
 #include "scheduler/plan/traffic.h"
 #include "scheduler/search/choose.h"
+#include "tools/candidate_table.h"
 #include "tools/size_parse.h"
 #include "tools/traffic_report.h"
 
@@ -47,19 +47,6 @@ std::string compute_line(const Machine& m, const Machine& optimistic) {
                      flops_text(m.flops_per_s, optimistic.flops_per_s),
                      flops_text(m.attention_flops_per_s, optimistic.attention_flops_per_s),
                      ends_text(m.device_bytes_per_s / 1e9, optimistic.device_bytes_per_s / 1e9));
-}
-
-/// `shows_sums`: with the column that says where sums of groups wait.
-std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers, bool shows_sums) {
-  const Schedule& s = c.schedule;
-  std::string settings =
-      fmt::format("{} {:<11} {:<22} {:<11} {:<8}", chosen ? '*' : ' ', name_of(s.micro_batch_order),
-                  name_of(s.recompute, num_layers), name_of(s.activations), name_of(s.update));
-  if (shows_sums) settings += fmt::format(" {:<6}", s.sums_on_devices ? "device" : "host");
-  if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
-  return fmt::format("{} {:>10.4f} {:>10.4f} {:<18} {:>12} {:>12}\n", settings, c.seconds,
-                     c.bound.seconds, c.bound.bound_by, format_bytes(c.moved_bytes),
-                     format_bytes(c.device_bytes));
 }
 
 /// "957.1 tokens/s (at best 1400)"
@@ -282,26 +269,6 @@ std::string machine_line(const Machine& m, const std::optional<Machine>& optimis
                      m.network_bytes_per_s > 0
                          ? fmt::format(", {} network", gigabytes(&Machine::network_bytes_per_s))
                          : "");
-}
-
-std::string candidate_table(const Preparation& p) {
-  const bool shows_sums = std::ranges::any_of(
-      p.candidates, [](const Candidate& c) { return c.schedule.sums_on_devices; });
-  std::string text =
-      fmt::format("  {:<11} {:<22} {:<11} {:<8}{} {:>10} {:>10} {:<18} {:>12} {:>12}\n",
-                  "micro-batch", "recompute", "activations", "update", shows_sums ? " sums  " : "",
-                  "predicted", "bound s", "by", "moves", "device");
-  const auto line_of = [&](size_t i, bool is_chosen) {
-    return candidate_line(p.candidates[i], is_chosen, p.num_layers, shows_sums);
-  };
-  // Different requests may have the same result, which is shown once.
-  std::set<std::string> shown = {line_of(p.chosen, false)};
-  for (size_t i = 0; i < p.candidates.size(); ++i) {
-    const bool is_chosen = i == p.chosen;
-    const std::string line = line_of(i, is_chosen);
-    if (is_chosen || shown.insert(line).second) text += line;
-  }
-  return text;
 }
 
 std::string layers_text(const Preparation& p) {

@@ -50,7 +50,5 @@ std::string misfit_json(const Misfit& misfit);
 std::string machine_line(const Machine& machine, const std::optional<Machine>& optimistic = {});
 /// What the layers keep for the backward of a micro-batch, and what they recompute, in one line.
 std::string layers_text(const Preparation& prepared);
-/// One line for each candidate of the planner. A star marks the chosen one.
-std::string candidate_table(const Preparation& prepared);
 
 }  // namespace ebb

@@ -2,9 +2,8 @@
 //
 // A chunk of gradient sums is stored in a slot of its rank's memory, of the host or of the device.
 // Its content stays there until the owners of all parameter chunks to which it belongs have added
-// it. SumSlots assigns the
-// slots while a plan is made, so the calls come in the order of the plan. Part of make_plan(); one
-// thread.
+// it. SumSlots assigns the slots while a plan is made, so the calls come in the order of the plan.
+// Part of make_plan(); one thread.
 #pragma once
 
 #include <cstdint>

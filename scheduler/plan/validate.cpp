@@ -170,9 +170,8 @@ void Checker::check_move(const Op& op) {
   if (op.to == Tier::Device) return memory_.bring(op);
   const bool is_complete_sum = op.chunk.space == Space::GradientSums && op.slot != kNone;
   if (is_share(op) != (is_complete_sum && options_.division.sums_on_devices)) {
-    report_.complain("{} {} chunk {} for the devices of other ranks",
-                     is_share(op) ? "shares" : "does not share", name_of(op.chunk.space),
-                     op.chunk.index);
+    report_.complain("{} chunk {} {} to memory that other devices read", name_of(op.chunk.space),
+                     op.chunk.index, is_share(op) ? "goes" : "does not go");
   }
   memory_.store(op);
   if (op.chunk.space == Space::GradientSums) {

@@ -54,14 +54,11 @@ DeviceAdder::DeviceAdder(Device& device, const Layout& layout, const StoredSums&
 
 /// Adds the sums of all groups of one use. The part is in one slot in each group.
 void DeviceAdder::add_groups(const Segment& part, uint32_t use, const Tensor& sum) {
-  const size_t bytes = part.num_elements * sizeof(float);
-  bool is_first = true;
-  for (const StoredSums::Group& group : sums_.groups()) {
-    const float* const of_group = sums_.at(group, part, use);
-    if (std::exchange(is_first, false)) {
-      stream_->copy(sum.data, of_group, bytes, CopyKind::Within);
-      continue;
-    }
+  const std::vector<StoredSums::Group>& groups = sums_.groups();
+  stream_->copy(sum.data, sums_.at(groups[0], part, use), part.num_elements * sizeof(float),
+                CopyKind::Within);
+  for (size_t g = 1; g < groups.size(); ++g) {
+    const float* const of_group = sums_.at(groups[g], part, use);
     device_.kernels().submit(*stream_,
                              Accumulate{sum, tensor(of_group, DType::F32, part.num_elements)});
   }

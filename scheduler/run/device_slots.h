@@ -29,20 +29,14 @@ class DeviceSlots {
   /// other's memory.
   DeviceSlots(Device& device, size_t slot_bytes, uint32_t num_slots, Ranks* ranks);
 
-  /// A slot of this rank, and of any rank.
-  std::byte* slot(BufferIndex index) const { return mine_ + index * slot_bytes_; }
-  const std::byte* slot(uint32_t rank, BufferIndex index) const {
-    return of_ranks_[rank] + index * slot_bytes_;
-  }
+  /// The first slot of this rank, to write, and of any rank, to read.
+  std::byte* mine() const { return mine_; }
+  const std::byte* of(uint32_t rank) const { return of_ranks_[rank].get(); }
 
  private:
-  void open_peers(Device& device, Ranks& ranks);
-
-  const size_t slot_bytes_;
   Buffer memory_;  // empty if the ranks share host memory
   std::byte* mine_ = nullptr;
-  std::vector<const std::byte*> of_ranks_;
-  std::vector<std::shared_ptr<const std::byte>> opened_;
+  std::vector<std::shared_ptr<const std::byte>> of_ranks_;
 };
 
 }  // namespace ebb

@@ -21,24 +21,7 @@ std::array<uint32_t, kNumSpaces> chunk_counts(const Layout& layout, uint32_t num
 /// The name of the operation in a profiler, for example "load weights 7".
 RangeName range_of(const Op& op) { return {name_of(op), name_of(op.chunk.space), op.chunk.index}; }
 
-[[noreturn]] void refuse() { throw LogicError("a plan without gradients has no such work"); }
-
 }  // namespace
-
-// ---- The work on gradients
-
-void ChunkWork::submit_round(Stream&, ChunkIndex) { refuse(); }
-void ChunkWork::submit_partial_norms(Stream&, ChunkIndex) { refuse(); }
-void ChunkWork::submit_update(Stream&, ChunkIndex) { refuse(); }
-void ChunkWork::norm() { refuse(); }
-void ChunkWork::update(ChunkIndex, BufferIndex, bool) { refuse(); }
-void ChunkWork::speculate(ChunkIndex, BufferIndex, bool) { refuse(); }
-void ChunkWork::add_groups(ChunkIndex, BufferIndex) { refuse(); }
-std::byte* ChunkWork::sum_slot(BufferIndex) const { refuse(); }
-void ChunkWork::send(const Op&) { refuse(); }
-void ChunkWork::receive(const Op&) { refuse(); }
-void ChunkWork::fetch(const Op&) { refuse(); }
-Cost ChunkWork::update_cost(ChunkIndex) const { refuse(); }
 
 // ---- Spaces
 

@@ -42,6 +42,7 @@
 #include "scheduler/plan/plan.h"
 #include "scheduler/plan/timeline.h"
 #include "scheduler/plan/trace.h"
+#include "scheduler/run/chunk_work.h"
 #include "scheduler/run/last_gradient.h"
 #include "scheduler/run/progress.h"
 
@@ -63,47 +64,6 @@ class DeviceSpaces {
   uint32_t num_arena_chunks_ = 0;
   std::unique_ptr<Blocks> blocks_;
   std::array<std::byte*, kNumSpaces> base_{};
-};
-
-/// The work on gradients and on the training state. The executor calls it in the order of the plan.
-/// The program thread calls update_cost() and the functions that submit. norm(), update() and
-/// speculate() run on the thread of the update stream. A plan without gradients calls none of these
-/// functions; by default each throws LogicError.
-class ChunkWork {
- public:
-  virtual ~ChunkWork() = default;
-  /// Submits the rounding of a parameter chunk's gradient and its partial norms to the compute
-  /// stream.
-  virtual void submit_round(Stream& compute, ChunkIndex chunk);
-  /// Submits the copy of the chunk's partial norms to host memory. Called once for each gradient,
-  /// also if the gradient stays on the device.
-  virtual void submit_partial_norms(Stream& store, ChunkIndex chunk);
-  /// Waits until no reader has locked the chunk's state, and submits the chunk's device update.
-  virtual void submit_update(Stream& compute, ChunkIndex chunk);
-  /// Adds up the partial norms.
-  virtual void norm();
-  /// Waits until no reader has locked the chunk's state, and updates the chunk on the host.
-  /// `deferred`: the update belongs to the step before this one, and uses its learning rate and
-  /// clip scale.
-  virtual void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred);
-  /// Makes a speculative update of the chunk if it is likely to be committed. The later update() of
-  /// the chunk does only what is still missing. `late`: all partial norms of the step are in
-  /// host memory, so that the norm can be computed now.
-  virtual void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late);
-  /// The memory of a slot for stored sums of groups.
-  virtual std::byte* sum_slot(BufferIndex slot) const;
-  /// Adds the sums of all groups for a parameter chunk, and rounds them to its finished gradient.
-  virtual void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer);
-  // Messages to and from other ranks, and the weights of other machines: called on the threads of
-  // the send, receive and fetch streams.
-  virtual void send(const Op& op);
-  virtual void receive(const Op& op);
-  virtual void fetch(const Op& op);
-  /// The plan threw this error, and no other plan can run. Called before the executor waits for
-  /// submitted work, which may wait for other ranks.
-  virtual void stopped(std::string_view /*error*/) noexcept {}
-  /// The cost of one update of a chunk on the host.
-  virtual Cost update_cost(ChunkIndex chunk) const;
 };
 
 struct ExecutorStats {

@@ -136,8 +136,7 @@ void Optimizer::cut_updates() {
 
 std::span<double> Optimizer::partials_of(ChunkIndex chunk, std::span<double> all) const {
   const uint64_t pieces = layout_.chunk_elements() / kPieceElements;
-  const uint64_t count = (layout_.chunk_elements(chunk) + kPieceElements - 1) / kPieceElements;
-  return all.subspan(chunk * pieces, count);
+  return all.subspan(chunk * pieces, pieces_of(layout_.chunk_elements(chunk)));
 }
 
 void Optimizer::add_extra_uses(Stream& compute, ChunkIndex chunk) {
@@ -232,7 +231,7 @@ void Optimizer::stopped(std::string_view error) noexcept {
 
 std::byte* Optimizer::sum_slot(BufferIndex slot) const {
   const uint32_t rank = ranks_ != nullptr ? ranks_->rank() : 0;
-  return slots_ ? slots_->slot(slot) : home_.sum_slot(rank, slot);
+  return slots_ ? slots_->mine() + slot * layout_.chunk_bytes() : home_.sum_slot(rank, slot);
 }
 
 void Optimizer::add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) {

@@ -62,7 +62,7 @@ class Optimizer : public ChunkWork {
   /// lists the cases). REQUIRES: the step threw, and no work is running.
   bool roll_back();
 
-  // These functions are described in executor.h.
+  // These functions are described in chunk_work.h.
   void submit_round(Stream& compute, ChunkIndex chunk) override;
   void submit_partial_norms(Stream& store, ChunkIndex chunk) override;
   void submit_update(Stream& compute, ChunkIndex chunk) override;

@@ -6,14 +6,17 @@ namespace ebb {
 
 StoredSums::StoredSums(const Layout& layout, const Home& home, const DeviceSlots* slots,
                        const Division& division)
-    : layout_(layout),
-      home_(home),
-      slots_(slots),
-      slot_elements_(layout.chunk_bytes() / sizeof(float)) {
+    : layout_(layout), home_(home), slot_elements_(layout.chunk_bytes() / sizeof(float)) {
   for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {
+    const bool is_near = home.is_near(rank);
+    if (slots != nullptr) {
+      first_slot_.push_back(slots->of(rank));
+    } else {
+      first_slot_.push_back(is_near ? home.sum_slot(rank, BufferIndex(0)) : nullptr);
+    }
     const uint32_t count = share_of(division, rank).groups.count;
     for (uint32_t i = 0; i < count; ++i) {
-      groups_.push_back({rank, i * layout.sum_chunks_per_group(), home.is_near(rank)});
+      groups_.push_back({rank, i * layout.sum_chunks_per_group(), is_near});
     }
   }
 }
@@ -40,9 +43,8 @@ StoredSums::Place StoredSums::place(const Group& group, const Segment& part, uin
 const float* StoredSums::at(const Group& group, const Segment& part, uint32_t use) const {
   const Place place = this->place(group, part, use);
   const BufferIndex number = home_.slot_of(group.rank, place.sum_chunk);
-  const std::byte* const slot =
-      slots_ != nullptr ? slots_->slot(group.rank, number) : home_.sum_slot(group.rank, number);
-  return reinterpret_cast<const float*>(slot) + place.element;
+  const auto* const sums = reinterpret_cast<const float*>(first_slot_[group.rank]);
+  return sums + number * slot_elements_ + place.element;
 }
 
 }  // namespace ebb

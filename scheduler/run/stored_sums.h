@@ -24,7 +24,7 @@ class StoredSums {
     bool is_near;  // its rank is on this machine
   };
 
-  /// `layout`, `home` and `slots` must outlive this object. `slots`: null if the sums are in the
+  /// `layout`, `home` and `slots` must outlive this object. `slots`: null if the slots are in the
   /// homes.
   StoredSums(const Layout& layout, const Home& home, const DeviceSlots* slots,
              const Division& division);
@@ -48,8 +48,8 @@ class StoredSums {
 
   const Layout& layout_;
   const Home& home_;
-  const DeviceSlots* const slots_;
   const uint64_t slot_elements_;
+  std::vector<const std::byte*> first_slot_;  // [rank]; null if the rank is not near
   std::vector<Group> groups_;
 };
 

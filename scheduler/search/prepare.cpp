@@ -375,9 +375,10 @@ void complete(Preparation& p, Plan plan) {
   p.num_blocks = p.plan.num_blocks;
   p.schedule = schedule_of(p.plan, p.schedule);
   check_plan(p.plan, p.trace, layout, plan_options(p, p.schedule, p.num_blocks, true));
-  EBB_CHECK(!p.division.sums_on_devices || p.ledger.bytes(kSumsOfGroups, Tier::Device) >=
-                                               p.plan.sum_slots * layout.chunk_bytes(),
-            "the plan has more sum slots than were counted");
+  EBB_CHECK(
+      !p.division.sums_on_devices ||
+          p.plan.sum_slots == count_sum_slots(*p.chunk_trace, layout, p.division.place.num_ranks),
+      "the plan has another number of sum slots than was counted");
   p.initialise_plan = make_initialise_plan(p.plan);
   p.flush_plan = make_flush_plan(p.plan);
   p.warm_up_plan = make_warm_up_plan(p.plan, layout);

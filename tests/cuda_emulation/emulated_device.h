@@ -35,6 +35,7 @@ struct Settings {
   size_t memory_bytes = size_t{4} << 30;
   size_t granularity = size_t{2} << 20;  ///< of blocks
   bool maps_memory = true;               ///< supports virtual memory
+  bool has_nvlink = true;                ///< between all GPUs
   size_t pinnable_bytes = SIZE_MAX;      ///< what may be registered
   size_t pinnable_at_once = SIZE_MAX;    ///< limit of one registration
   std::string missing_driver_call = {};  ///< a function that the driver lacks

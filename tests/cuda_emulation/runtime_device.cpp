@@ -113,14 +113,15 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   return finish(cudaErrorInvalidValue);
 }
 
-cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
-  std::snprintf(id, static_cast<size_t>(length), "emulated");
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  std::snprintf(id, static_cast<size_t>(length), "emulated %d", device);
   return finish();
 }
 
 cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* id) {
-  *device = 0;
-  return finish(std::string_view(id) == "emulated" ? cudaSuccess : cudaErrorInvalidDevice);
+  const bool is_there =
+      std::sscanf(id, "emulated %d", device) == 1 && *device < settings().num_devices;
+  return finish(is_there ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {
@@ -129,7 +130,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {
 }
 
 cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr, int, int) {
-  *value = 1;
+  *value = settings().has_nvlink ? 1 : 0;
   return finish();
 }
 

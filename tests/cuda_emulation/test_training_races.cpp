@@ -60,17 +60,6 @@ TEST_F(EmulatedRaces, RanksHaveTheBitsOfOne) {
   }
 }
 
-/// Homes that are not pinned: copies to them pass through a ring, in order.
-TEST_F(EmulatedRaces, SumsOnDevicesDoNotWaitInTheRing) {
-  TrainingCase run = with_tiny_model({.accumulation = 2});
-  const Outcome one = train(run).outcome;
-  run.memory = Memory::Smallest;
-  run.num_ranks = 2;
-  run.sums_on_devices = true;
-  run.pinned_bytes = size_t{2} << 20;
-  EXPECT_EQ(train(run).outcome, one);
-}
-
 // ---- Planted: kernels that do not wait for two of the chunks they read --------------------------
 
 /// Exits with 0 if the step has the right bits.

@@ -35,7 +35,7 @@ ebb_test(test_training_refusals_emulated
 ebb_test(test_training_races_emulated
   SOURCES ${dir}/on_emulated_gpu.cpp ${dir}/test_training_races.cpp LIBS ebb_cuda_emulated test_support)
 ebb_test(test_home_memory_emulated
-  SOURCES trainer/test_pinned_limit.cpp ${dir}/test_home_memory.cpp ${dir}/test_staging_ring.cpp
+  SOURCES trainer/test_device_adder.cpp trainer/test_peer_memory.cpp trainer/test_pinned_limit.cpp ${dir}/test_home_memory.cpp ${dir}/test_staging_ring.cpp
           ${dir}/test_profiler_ranges.cpp
   LIBS ebb_cuda_emulated test_support)
 

@@ -13,73 +13,31 @@ class ProgramRaces : public testing::Test {
  protected:
   Outcome run(const Arguments& arguments) const { return run_ebb(arguments, folder_.path()); }
 
+  /// Saves after each of the steps.
+  void train_and_save(int steps, const Arguments& more) const {
+    const std::string saves = folder_.path().string() + "/run", last = std::to_string(steps);
+    const Outcome outcome =
+        run(Arguments{"train", "--preset", "toy-bytes", "--data", text_, "--device", "host",
+                      "--threads", "2", "--steps", last, "--save", saves, "--save-steps", "1",
+                      "--chunk-size", "256KiB", "--seq-length", "32"} +
+            more);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_TRUE(std::filesystem::exists(saves + "/step-" + last));
+  }
+
   const TemporaryFolder folder_;
+  const std::string text_ = folder_.write("text", std::string(40000, 'x'));
 };
 
 /// A thread writes each checkpoint while the training, its view and its log continue.
 TEST_F(ProgramRaces, SavingWhileTrainingContinues) {
-  const std::string text = folder_.write("text", std::string(40000, 'x'));
-  const std::string folder = folder_.path().string();
-  const Outcome outcome = run({"train",
-                               "--preset",
-                               "toy-bytes",
-                               "--data",
-                               text,
-                               "--eval-data",
-                               text,
-                               "--eval-steps",
-                               "2",
-                               "--device",
-                               "host",
-                               "--threads",
-                               "2",
-                               "--chunk-size",
-                               "256KiB",
-                               "--seq-length",
-                               "32",
-                               "--device-memory",
-                               "4MiB",
-                               "--steps",
-                               "6",
-                               "--save",
-                               folder + "/run",
-                               "--save-steps",
-                               "1",
-                               "--log",
-                               folder + "/log"});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_TRUE(std::filesystem::exists(folder + "/run/step-6"));
+  train_and_save(6, {"--eval-data", text_, "--eval-steps", "2", "--device-memory", "4MiB", "--log",
+                     folder_.path().string() + "/log"});
 }
 
 /// Two ranks, each of which writes its part.
 TEST_F(ProgramRaces, RanksThatSaveWhileTrainingContinues) {
-  const std::string text = folder_.write("text", std::string(40000, 'x'));
-  const std::string folder = folder_.path().string();
-  const Outcome outcome = run({"train",
-                               "--preset",
-                               "toy-bytes",
-                               "--data",
-                               text,
-                               "--device",
-                               "host",
-                               "--ranks",
-                               "2",
-                               "--threads",
-                               "2",
-                               "--chunk-size",
-                               "256KiB",
-                               "--seq-length",
-                               "32",
-                               "--steps",
-                               "4",
-                               "--save",
-                               folder + "/run",
-                               "--save-steps",
-                               "1",
-                               "--gradient-accumulation",
-                               "2"});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_TRUE(std::filesystem::exists(folder + "/run/step-4"));
+  train_and_save(4, {"--ranks", "2", "--gradient-accumulation", "2"});
 }
 
 /// Memory sizes and changes of flags are planned in threads of their own.

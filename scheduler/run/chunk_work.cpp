@@ -1,0 +1,25 @@
+#include "scheduler/run/chunk_work.h"
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+[[noreturn]] void refuse() { throw LogicError("a plan without gradients has no such work"); }
+
+}  // namespace
+
+void ChunkWork::submit_round(Stream&, ChunkIndex) { refuse(); }
+void ChunkWork::submit_partial_norms(Stream&, ChunkIndex) { refuse(); }
+void ChunkWork::submit_update(Stream&, ChunkIndex) { refuse(); }
+void ChunkWork::norm() { refuse(); }
+void ChunkWork::update(ChunkIndex, BufferIndex, bool) { refuse(); }
+void ChunkWork::speculate(ChunkIndex, BufferIndex, bool) { refuse(); }
+void ChunkWork::add_groups(ChunkIndex, BufferIndex) { refuse(); }
+std::byte* ChunkWork::sum_slot(BufferIndex) const { refuse(); }
+void ChunkWork::send(const Op&) { refuse(); }
+void ChunkWork::receive(const Op&) { refuse(); }
+void ChunkWork::fetch(const Op&) { refuse(); }
+Cost ChunkWork::update_cost(ChunkIndex) const { refuse(); }
+
+}  // namespace ebb
