@@ -199,7 +199,7 @@ std::string memory_of_ranks(const PlannedStep& step) {
       device = std::max(device, bytes_of(ledger, Tier::Device));
       least = std::min(least, host);
       most = std::max(most, host);
-      of_machine[rank * of_machine.size() / step.ranks.size()] += host;
+      of_machine[step.machine_of(rank)] += host;
       all += host;
     }
     const auto cell = [](size_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; };

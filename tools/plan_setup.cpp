@@ -276,7 +276,7 @@ size_t PlannedStep::bytes_of_machine(Tier tier) const {
   if (ranks.empty()) return prepared.ledger.total(tier);
   std::vector<size_t> bytes(num_machines(), 0);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    bytes[rank * bytes.size() / ranks.size()] += ranks[rank].ledger.total(tier);
+    bytes[machine_of(rank)] += ranks[rank].ledger.total(tier);
   }
   return std::ranges::max(bytes);
 }

@@ -82,6 +82,9 @@ struct PlannedStep {
     return static_cast<double>(shape.num_tokens()) / predicted.seconds;
   }
   uint32_t num_machines() const { return prepared.division.place.num_machines; }
+  uint32_t machine_of(size_t rank) const {
+    return prepared.division.place.machine_of(static_cast<uint32_t>(rank));
+  }
   /// Of all ranks, in one tier.
   size_t bytes_of_all(Tier tier) const;
   /// Of the ranks of a machine; of the one that takes the most.

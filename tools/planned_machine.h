@@ -2,11 +2,12 @@
 //
 // A machine file is JSON: name, device, device_memory_bytes, host_memory_bytes, the rates of
 // scheduler/plan/simulate.h's Machine by their names (bytes, seconds), `devices` if there are
-// several, `network_bytes_per_s` and `message_s` if there can be several machines, and
-// `shared_cores` if the host is the device, with its `num_threads`. A figure is a number; or two,
-// the pessimistic and the optimistic one, where sources differ; or an object with one of these as
-// its `value`, and its `source`. The presets are such files (tools/machines/), built into the
-// program. Apart from reading files, the functions are pure.
+// several, `peer_bytes_per_s` if they can read each other's memory, `network_bytes_per_s` and
+// `message_s` if there can be several machines, and `shared_cores` if the host is the device, with
+// its `num_threads`. A figure is a number; or two, the pessimistic and the optimistic one, where
+// sources differ; or an object with one of these as its `value`, and its `source`. The presets are
+// such files (tools/machines/), built into the program. Apart from reading files, the functions are
+// pure.
 #pragma once
 
 #include <cstddef>
