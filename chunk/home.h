@@ -44,7 +44,7 @@ struct HomeOptions {
   std::vector<uint32_t> sums;         ///< sum chunks stored between their uses, ascending
   std::vector<uint32_t> activations;  ///< arena chunks stored while they are idle, ascending
   uint32_t sum_slots = 0;             ///< for complete gradient sums of groups
-  /// These slots are in device memory, and the home has only their numbers.
+  /// These slots are in device memory, and the home only says which slot each sum chunk has.
   bool sums_on_devices = false;
   uint32_t fetch_slots = 0;  ///< for weights of other machines
   RankPlace place = {};
@@ -116,8 +116,8 @@ class Home {
   }
   /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.
   std::byte* host_buffer(ChunkId id) const;
-  /// A slot for a chunk of gradient sums. REQUIRES: slot < HomeOptions::sum_slots, the slots are in
-  /// the home, and the rank is near.
+  /// A slot of a rank for a chunk of gradient sums. REQUIRES: slot < HomeOptions::sum_slots, the
+  /// slots are in the home, and the rank is near.
   std::byte* sum_slot(uint32_t rank, BufferIndex slot) const {
     return ranks_[rank].sum_slots + slot * chunk_bytes_;
   }

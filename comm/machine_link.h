@@ -102,7 +102,7 @@ class MachineLink {
     std::vector<std::byte> bytes;
     ReadSlot* slot;  // of a Request
   };
-  /// A request that an emulated network answers at a time.
+  /// A request that is answered when it is `until_s`, because a network is emulated.
   struct Delayed {
     double until_s;
     LinkHeader request;

@@ -1,5 +1,4 @@
-// The pace of an emulated network, in one direction of one machine: one copy passes after the
-// other.
+// The pace of an emulated network, in one direction of one rank: one copy passes after the other.
 //
 // Thread-safety: any thread may call passes_at().
 #pragma once

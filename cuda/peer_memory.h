@@ -18,8 +18,9 @@ namespace ebb {
 /// whole.
 MemoryName name_of_gpu_memory(const std::byte* memory, int index);
 
-/// Makes the memory readable by the GPU `index`, which is the current one, as long as the result
-/// lives. In one process it stays readable.
+/// Makes the memory readable by the GPU `index`, which is the current one of this thread. Memory of
+/// another process is readable as long as the result lives, memory of this process as long as it is
+/// allocated.
 std::shared_ptr<const std::byte> open_gpu_memory(const MemoryName& name, int index);
 
 }  // namespace ebb

@@ -153,7 +153,8 @@ class Device {
   /// host device (LogicError), and the granularity of a GPU, often 2 MiB (ConfigError).
   virtual std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) = 0;
   // For GPUs that can read each other's memory (peer access). By default these throw LogicError.
-  /// The name of a buffer of MemoryKind::Device.
+  /// The name of a buffer of MemoryKind::Device. REQUIRES: its size is a multiple of 2 MiB, because
+  /// CUDA shares whole pages of this size.
   virtual MemoryName memory_name(const Buffer& buffer);
   /// The address at which this device reads the memory of another device, as long as the result
   /// lives. Throws DeviceError if the driver refuses it. REQUIRES: the buffer lives longer.
@@ -250,9 +251,9 @@ CudaProbe probe_cuda();
 
 /// The PCI address of a GPU, for example "0000:65:00.0", which is the same in all processes.
 std::string gpu_address(int cuda_index);
-/// Can this GPU read the memory of the GPU at this address over NVLink? False for the same GPU, if
-/// this process does not see the other GPU (CUDA_VISIBLE_DEVICES), and if
-/// CUDA_DEVICE_MAX_CONNECTIONS is below 8.
+/// Can this GPU read the memory of the GPU at this address over NVLink? It is false in each of
+/// these cases: both are the same GPU; this process does not see the other GPU
+/// (CUDA_VISIBLE_DEVICES); CUDA_DEVICE_MAX_CONNECTIONS is below 8. Throws DeviceError.
 bool can_read_gpu(int cuda_index, const std::string& address);
 
 }  // namespace ebb

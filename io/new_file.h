@@ -33,10 +33,12 @@ enum class FileUse : uint8_t { Create, Join };
 
 class NewFile {
  public:
-  /// Allocates `bytes`, the size of the file, on the disk where the file system supports it, so
-  /// that a full disk is detected at once. Bytes that are never written are zero. Removes a file
-  /// that has the temporary name. The new file gets the default permissions, not those of the file
-  /// that it replaces. REQUIRES: the folder of the file exists; a file to join has the same size.
+  /// Create: allocates `bytes`, the size of the file, on the disk where the file system supports
+  /// it, so that a full disk is detected at once. Bytes that are never written are zero. Removes a
+  /// file that has the temporary name. The new file gets the default permissions, not those of the
+  /// file that it replaces. REQUIRES: the folder of the file exists. Join: opens the file of the
+  /// temporary name. Throws LogicError if it has another size than `bytes`. The destructor removes
+  /// nothing then.
   NewFile(std::string path, uint64_t bytes, FileUse use = FileUse::Create);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
@@ -45,7 +47,8 @@ class NewFile {
   /// Writes bytes from `offset` on. REQUIRES: the range is within the size of the file; for a
   /// device or a FIFO, it begins at the end of the range that was written before.
   void write(uint64_t offset, std::span<const std::byte> bytes);
-  /// Syncs what was written. Syncing may take long: `progress` is called again and again meanwhile.
+  /// Syncs what was written. Syncing may take long: meanwhile this thread calls `progress` again
+  /// and again, and passes on what it throws.
   void sync(const std::function<void()>& progress);
   /// Syncs the file, renames it to its final name and syncs the folder. REQUIRES: called once; this
   /// object has created the file.

@@ -46,7 +46,7 @@ class SafetensorsWriter {
   uint64_t written_bytes() const { return written_bytes_; }
   /// Syncs the file and renames it to its final name. REQUIRES: called once; every byte was written
   /// once; other processes have written `by_others` bytes and synced them. Throws LogicError if the
-  /// number of written bytes differs from the number of bytes.
+  /// number of bytes that all have written is not that of all tensors.
   void finish(uint64_t by_others = 0);
 
  private:

@@ -117,16 +117,17 @@ class StateFileWriter {
                   FileUse use = FileUse::Create);
   ~StateFileWriter();
 
-  /// Writes bytes of a plane of a parameter, from its byte `first` on. REQUIRES: they exist. Calls
-  /// that continue each other make one range of a file piece; others may come in any order.
+  /// Writes bytes [first, first + bytes.size()) of one plane of a parameter. REQUIRES: they exist.
+  /// Calls that continue each other make one range of a file piece; others may come in any order.
   void write(size_t parameter, size_t plane, uint64_t first, std::span<const std::byte> bytes);
   /// What this object has written so far.
   std::vector<WrittenRange> written() const;
   /// As NewFile::sync().
   void sync(const std::function<void()>& progress) { file_.sync(progress); }
-  /// Syncs the file and renames it to its final name. REQUIRES: called once. Throws LogicError
-  /// unless this object and other processes, which have synced `by_others`, have written each byte
-  /// once; FormatError if bytes that were written are not in the file.
+  /// Syncs the file and renames it to its final name. REQUIRES: called once; this object has
+  /// created the file; other processes have synced `by_others`. Throws LogicError unless all
+  /// together have written each byte once; FormatError if a part of a file piece that several have
+  /// written is not in the file.
   void finish(std::span<const WrittenRange> by_others = {});
 
  private:

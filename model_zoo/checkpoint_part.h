@@ -28,11 +28,13 @@ namespace ebb {
 /// Called again and again while files are written. What it throws ends the writing.
 using WriteProgress = std::function<void()>;
 
-/// Writes the planes of the chunks of `owners`, releases one parameter after the other, and ends
-/// the reader.
+// `owners`: the rank of the reader, and ranks that begin no step until the function returns.
+
+/// Writes the planes of the chunks of `owners`, releases each parameter when its planes are
+/// written, and ends the reader.
 void write_planes(StateReader reader, const OwnerSet& owners, const WriteProgress& progress,
                   StateFileWriter& file);
-/// Writes the weights of the chunks of `owners` in `type`, as write_weights() does.
+/// Writes the weights of the chunks of `owners`, rounded to `type` as write_weights() does.
 void write_tensors(const StateReader& reader, std::span<const MappedTensor> tensors, DType type,
                    const OwnerSet& owners, const WriteProgress& progress,
                    SafetensorsFolderWriter& files);
@@ -58,8 +60,8 @@ class CheckpointPart {
   /// What was written, with checksums: numbers for finish() of rank 0.
   std::vector<uint64_t> summary() const;
   /// Gives the files their final names, synced. `others`: the summaries of the other ranks. Throws
-  /// LogicError if a part of a file was not written, or written twice. REQUIRES: this object has
-  /// created the files.
+  /// LogicError if a byte of the state was not written, or written twice, or if not as many bytes
+  /// of weights were written as there are. REQUIRES: this object has created the files.
   void finish(std::span<const std::vector<uint64_t>> others);
 
  private:

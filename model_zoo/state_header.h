@@ -21,7 +21,7 @@ inline constexpr const char* kNumGoodSteps = "num_good_steps";
 /// `numbers`: further ones of the caller.
 StateFileHeader state_header(const Layout& layout, const OptimizerCounters& counters,
                              const std::map<std::string, uint64_t>& numbers = {});
-/// The position of each parameter in a state file of this layout.
+/// [parameter] its index in StateFileHeader::parameters.
 std::vector<size_t> state_positions(const Layout& layout);
 
 }  // namespace ebb

@@ -50,13 +50,15 @@ class CheckpointWriter {
   /// files.
   CheckpointWriter(const SaveFolder* folder, Ranks* ranks, uint64_t keep,
                    CheckpointContents contents, Notice notice);
-  /// One rank waits for the current save. Several ranks end it, unless all have written.
+  /// A run of one rank waits for the current save. In a run of several ranks, the thread of each
+  /// rank stops writing, and the checkpoint is not made unless all have written.
   ~CheckpointWriter();
 
   /// Waits for the previous save and starts this one. All ranks give the same run. The trainer must
   /// outlive the writer.
   void save(SavedRun run, Trainer& trainer);
-  /// Throws the error of a failed save.
+  /// Does not wait for ranks that still write. If all have written, starts the completion on rank
+  /// 0. Throws the error of a failed save of this rank.
   void check();
   /// Waits for the current save.
   void finish();

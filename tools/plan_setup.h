@@ -87,7 +87,7 @@ struct PlannedStep {
   }
   /// Of all ranks, in one tier.
   size_t bytes_of_all(Tier tier) const;
-  /// Of the ranks of a machine; of the one that takes the most.
+  /// Of all ranks of one machine, the one whose ranks take the most.
   size_t bytes_of_machine(Tier tier) const;
 };
 /// Whether the host memory is that of another machine, as its file says, because --host-memory is

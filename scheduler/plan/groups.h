@@ -40,7 +40,7 @@ struct Division {
   uint32_t num_groups = 1;         ///< of all ranks together
   /// The stored sums of groups wait in device memory, and the device of a chunk's owner adds them.
   /// Otherwise they wait in host memory, and the processor adds them. REQUIRES: stores_groups(),
-  /// and the device of each rank can read the memory of all others.
+  /// and the device of each rank can read the memory of the devices of all others.
   bool sums_on_devices = false;
 
   /// Are the sums of each group stored, and added when all are there? Otherwise there is one rank,

@@ -1,13 +1,13 @@
 // Which Sends of other ranks a Receive waits for. Pure functions.
 //
-// The plans are those of all ranks; or of a few ranks that stand for all (simulate.h). Owners form
-// rounds: of p ranks, each owns one of the chunks i p to i p + p - 1. If there is no plan of a
-// rank, its message about a chunk is taken to be sent at the same time as the one of the rank that
-// stands for it, about a chunk of that rank. For a deferred update, this is the chunk in the same
-// round, because all ranks update their chunks of a round at the same time. In the backward, sums
-// are added when all ranks have sent them and the owner has added those of the chunk before. So
-// the message is taken to be sent when the simulated ranks have sent their sums of this chunk, and
-// the rank that stands for the owner has sent its message about its chunk one round earlier.
+// The plans are those of all ranks; or of a few ranks that stand for all (simulate.h). Round i has
+// the chunks i * p to i * p + p - 1, of which each of p ranks owns one. A rank with a plan stands
+// for owners without one. After a deferred update, such an owner is taken to send its message when
+// the rank that stands for it sends the one about its own chunk of the same round, because all
+// ranks update their chunks of a round at the same time. In the backward, which comes to the chunks
+// in falling order, an owner adds sums when all ranks have sent them and it has added those of its
+// chunk in round i + 1. So it is taken to send when all ranks with plans have sent their sums of
+// this chunk, and the rank that stands for it has sent the message about its chunk of that round.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,8 @@ class Sends {
   explicit Sends(std::span<const Plan* const> plans);
 
   /// True if `is_done(Sender)` is true for each Send that a Receive in the plan at `receiver` waits
-  /// for. False if a rank that must send the message never does.
+  /// for. False if a rank that has a plan must send the message and never does. A message of a rank
+  /// without a plan counts as sent if no Send stands for it.
   template <class IsDone>
   bool are_done(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
     const bool of_all = receive.message == Message::Sums || receive.message == Message::Norms;

@@ -124,8 +124,8 @@ struct Op {
   BlockIndex block = kNone;  ///< Move to the device, and Drop
   /// Move of a gradient to the host; AddGroups, Speculate, Update on the host.
   BufferIndex gradient_buffer = kNone;
-  /// The index of a sum slot (store of complete gradient sums) or of a fetch slot (fetch of
-  /// weights, and load of fetched weights).
+  /// The index of a sum slot (store or share of complete gradient sums) or of a fetch slot (fetch
+  /// of weights, and load of fetched weights).
   BufferIndex slot = kNone;
   Message message = Message::Weights;  ///< Send, Receive
   /// Update: it belongs to the step before this one. Send, Receive of weights: after that update.
@@ -215,7 +215,7 @@ struct Plan {
       {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations = {};  ///< arena chunks that leave while idle, ascending
   size_t loaded_bytes = 0;                        ///< of chunks
-  size_t stored_bytes = 0;   ///< of chunks, without partial norms and gradients of AddGroups
+  size_t stored_bytes = 0;   ///< of stores; not of partial norms, shares and AddGroups
   uint32_t fetch_slots = 0;  ///< of the home, for weights of other machines
   size_t fetched_bytes = 0;  ///< of chunks
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once

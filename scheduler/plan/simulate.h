@@ -6,10 +6,10 @@
 // for the network, the optimizer, host memory and shared cores, those of the whole machine. Each
 // rank has an equal part of the threads: its operations are at most as fast as with this part.
 //
-// Some ranks of one machine can stand for all ranks of the run (simulate_ranks). Then another
-// machine is taken to do the same at the same time, for its own chunks (messages.h), and half of
-// the machines to fetch from the same one at a time. So a thousand ranks take as long to simulate
-// as one. docs/ranks.md compares this with simulations of all ranks.
+// Some ranks of one machine can stand for all ranks of the run (simulate_ranks). Then every other
+// machine is taken to do the same at the same time with its own chunks (messages.h), and half of
+// the machines are taken to fetch from one machine at a time. So the time to simulate does not grow
+// with the number of machines. docs/ranks.md compares this with simulations of all ranks.
 //
 // The network of a machine brings bytes from all other machines together, and sends as many at the
 // same time. A fetch uses what its machine receives, and what the machine of the owner sends. If
@@ -26,7 +26,9 @@
 // while it would use more than the host memory can move. Clipping is assumed to change nothing: the
 // commit of a speculative update takes no time.
 //
-// Times are seconds, rates are bytes or flops per second; a rate of 0 means no limit.
+// Times are seconds, rates are bytes or flops per second; a rate of 0 means no limit. But in a
+// machine file (tools/planned_machine.h) no peer_bytes_per_s means that devices cannot read each
+// other's memory, and no network_bytes_per_s that no network is known.
 #pragma once
 
 #include <array>
@@ -79,7 +81,9 @@ struct RankStep {
 struct StreamInfo {
   StreamKind kind;
   const char* name;  ///< in traces and reports
-  /// The rate at which its operations copy, or read and write. Null: they have no bytes.
+  /// The rate at which its operations copy, or read and write. Sums that are shared or added on the
+  /// device, and bytes of the network, have rates of their own (op_costs.h). Null: it has no other
+  /// bytes.
   double Machine::*bytes_per_s = nullptr;
   /// To start and end an operation that reads or writes; a call has it once for each kernel. Null
   /// if it takes no time.
@@ -142,8 +146,8 @@ struct Simulation {
   std::vector<OpTime> ops;  ///< one for each operation
 };
 /// All ranks, in their order, on equal machines; the step takes as long as the slowest one. Or
-/// consecutive ranks of one machine, which stand for all; their number divides that of the ranks of
-/// the machine, and the first one is a multiple of it.
+/// n consecutive ranks of one machine, which stand for all; n divides the number of ranks of the
+/// machine, and the number of the first rank is a multiple of n.
 /// REQUIRES: the plans are valid and fit together (validate.h, validation_ranks.h). All that the
 /// step before left is there when they begin.
 std::vector<Simulation> simulate_ranks(std::span<const RankStep> ranks, const Machine& machine);

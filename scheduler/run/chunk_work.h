@@ -1,7 +1,11 @@
 // The work on gradients and on the training state. The executor calls it in the order of the plan.
-// The program thread calls update_cost() and the functions that submit. norm(), update() and
-// speculate() run on the thread of the update stream. A plan without gradients calls none of these
-// functions; by default each throws LogicError.
+//
+// The program thread calls update_cost(), sum_slot() and the functions that submit. norm(),
+// update(), speculate() and add_groups() run on the thread of the update stream. send() runs on the
+// thread of stream_of_send(), receive() and fetch() on those of their streams.
+//
+// Inference has no such work and uses this class as it is: each function throws LogicError, except
+// stopped(), which does nothing.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +42,7 @@ class ChunkWork {
   virtual std::byte* sum_slot(BufferIndex slot) const;
   /// Adds the sums of all groups for a parameter chunk, and rounds them to its finished gradient.
   virtual void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer);
-  // Messages to and from other ranks, and the weights of other machines: called on the threads of
-  // the send, receive and fetch streams.
+  // Messages to and from other ranks, and the weights of other machines.
   virtual void send(const Op& op);
   virtual void receive(const Op& op);
   virtual void fetch(const Op& op);

@@ -30,7 +30,7 @@ class DeviceAdder {
   DeviceAdder(Device& device, const Layout& layout, const StoredSums& sums,
               std::vector<bool> trained, Buffer pinned);
 
-  /// As GroupAdder::add(). Throws DeviceError.
+  /// As GroupAdder::add(), but throws DeviceError, and never RankLost.
   void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
 
  private:

@@ -56,7 +56,7 @@ void initialise(const Parameter& parameter, uint64_t seed, uint64_t first, uint6
 ParameterId parameter_named(const Layout& layout, std::string_view name);
 
 /// Receives the next bytes of one plane of a parameter, in the type of the plane. All calls
-/// together cover the plane, from the first element to the last.
+/// together cover the elements that were asked for, from the first to the last.
 using VisitPlane = std::function<void(std::span<std::byte>)>;
 
 class State {
@@ -86,7 +86,8 @@ class State {
   uint64_t hash() const;
   /// Passes one plane of some elements of a parameter to `visit`, part by part. `plane` is an index
   /// of state_planes(). With `changed`, the changes that `visit` makes are kept, except in chunks
-  /// that another rank owns. REQUIRES: the elements exist.
+  /// that another rank owns. `elements` are counted from the first one of the parameter. REQUIRES:
+  /// they exist.
   void visit_plane(ParameterId id, size_t plane, ElementRange elements, bool changed,
                    const VisitPlane& visit) const;
 

@@ -31,16 +31,17 @@ class StoredSums {
 
   /// In the order in which they are added.
   const std::vector<Group>& groups() const { return groups_; }
-  /// How many elements of the part, from its first on, are in one slot in each use.
+  /// The largest n for which the first n elements of the part are in one slot, for every use.
   uint64_t elements_in_one_slot(const Segment& part) const;
-  /// The sum chunk of a group in which the first element of the part is, and the number of this
-  /// element in the chunk.
+  /// The sum chunk in which the first element of the part is, counted over all groups of its rank,
+  /// and the number of this element in the chunk.
   struct Place {
     uint32_t sum_chunk;
     uint64_t element;
   };
   Place place(const Group& group, const Segment& part, uint32_t use) const;
-  /// The address of the sum of the first element of the part. REQUIRES: the group is near.
+  /// The address of the sum of the first element of the part. If the slots are on GPUs, only
+  /// kernels and copies of GPUs may use it. REQUIRES: the group is near.
   const float* at(const Group& group, const Segment& part, uint32_t use) const;
 
  private:

@@ -127,10 +127,10 @@ class Trainer {
   /// Locks the state as it is now, so that another thread can read it during the next steps. Until
   /// the reader is destroyed, steps and functions that write or flush the state may wait for it. So
   /// the thread that must destroy the reader must not call them. layout() names the parameters,
-  /// state_planes() the planes. Throws LogicError if the state is locked. With several ranks, a
-  /// reader holds back only the updates of its own rank, and reads the chunks of all. So each rank
-  /// needs a reader of its own that reads the chunks of this rank (owned_ranges.h); while a
-  /// reader reads chunks of another rank, that rank must not begin a step.
+  /// state_planes() the planes. Throws LogicError if the state is locked. With several
+  /// ranks, a reader can read the chunks of all, but it holds back only the updates of its own
+  /// rank. So each rank should read its own chunks (owned_ranges.h); while a reader reads chunks of
+  /// another rank, that rank must not begin a step.
   StateReader lock_state();
   const Layout& layout() const;
   /// Replaces the state, for example by that of a checkpoint. `read` must fill `into` with the next

@@ -60,7 +60,7 @@ struct Preparation {
   Plan flush_plan;       ///< runs after a step if no other step follows at once
   Plan warm_up_plan;     ///< runs before a step that follows no other step
   Ledger ledger;         ///< every byte, by class and tier
-  Ledger fixed_ledger;   ///< what does not depend on the plan
+  Ledger fixed_ledger;   ///< the part of it that does not depend on the plan
   uint32_t num_blocks = 0;
   size_t block_memory_bytes = 0;  ///< device memory for blocks and for the planes of device updates
   uint32_t smallest_blocks = 0;   ///< no plan works with fewer blocks
@@ -84,9 +84,10 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
                     const Machine& machine = {});
 
 /// The preparations of other ranks, in their order, for the preparation of one rank. `model` and
-/// `budgets` are those with which it was made. They are those of all other ranks if all are few
-/// enough to be simulated together. Otherwise the ranks of one machine stand for all in a
-/// simulation, or one rank does; and one rank is prepared for each different share of a step.
+/// `budgets` are those with which it was made. If all ranks are simulated together (eight or fewer
+/// are, and more if their plans are short), they are those of all other ranks. Otherwise they are
+/// those of the ranks that stand for all (simulate_ranks), and of one rank for each other share of
+/// a step.
 std::vector<Preparation> prepare_others(const Preparation& prepared, const Model& model,
                                         const Budgets& budgets);
 
@@ -106,9 +107,9 @@ struct RankTotals {
   size_t loaded_bytes = 0, stored_bytes = 0, fetched_bytes = 0;  ///< in a step
   Ledger ledger = {};
 };
-/// Of all ranks, in their order. `others` is the result of prepare_others(). The plans of ranks
-/// with equal shares differ only in the owners of chunks, so what is said here is exact also for
-/// ranks that are not prepared.
+/// Of all ranks, in their order. `others` is the result of prepare_others(). A rank that is not
+/// prepared has the plan of a prepared one with an equal share, but for the chunks that it owns,
+/// which are counted. So its numbers are exact, too.
 std::vector<RankTotals> totals_of_ranks(const Preparation& prepared,
                                         std::span<const Preparation> others);
 

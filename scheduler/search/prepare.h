@@ -22,10 +22,10 @@ std::vector<ObservedLayer> observe_layers(const Model& model, const TrainerOptio
 /// The device whose memory is counted, with its number of threads.
 DeviceProfile counted_device(const Budgets& budgets);
 
-/// Traces, the layout, the blocks that they need, and a ledger of the memory that does not depend
-/// on a plan. `num_blocks` is the number of blocks in the budget; it is less than `smallest_blocks`
-/// if the budget is too small. `layers` are those of observe_layers().
-/// Throws ConfigError if the model cannot run with these options.
+/// Traces, the layout, the blocks that they need, and the ledgers of the memory that does not
+/// depend on a plan. `num_blocks` is the number of blocks in the budget; it is less than
+/// `smallest_blocks` if the budget is too small. `layers` are those of observe_layers(). Throws
+/// ConfigError if the model cannot run with these options.
 Preparation prepare_context(const Model& model, const TrainerOptions& options,
                             const Schedule& schedule, const Budgets& budgets,
                             std::span<const ObservedLayer> layers);
