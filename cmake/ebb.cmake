@@ -35,8 +35,8 @@ endfunction()
 # functions. VECTOR_SOURCES: SIMD code. -O1 would keep the sums of a tile in memory, and the sanitizers would check each of them in
 # the innermost loop (70 % of a test's time). Use after scope is not checked there: the marks took half of the compile time. Fuzz
 # targets run no SIMD code, so it is compiled quickly for them; the parsers are optimised.
-# Sanitizer builds compile several files of a module as one (a unity build): they are made from nothing in CI, and headers took
-# most of the time. So names in unnamed namespaces differ between the files of a module.
+# With EBB_UNITY, several files of a module are compiled as one: builds of CI are made from nothing, and headers took most of the
+# time. So names in unnamed namespaces differ between the files of a module.
 function(ebb_module name)
   cmake_parse_arguments(ARG "COMPUTES" "" "SOURCES;VECTOR_SOURCES;LIBS" ${ARGN})
   add_library(ebb_${name} STATIC ${ARG_SOURCES} ${ARG_VECTOR_SOURCES})
@@ -48,8 +48,10 @@ function(ebb_module name)
       target_compile_options(ebb_${name} PRIVATE -O0)
     endif()
     set_source_files_properties(${ARG_VECTOR_SOURCES} PROPERTIES COMPILE_OPTIONS "${options}")
-    set_target_properties(ebb_${name} PROPERTIES UNITY_BUILD ON)
   endif()
+  # A file of SIMD code includes itself once for each instruction set, so it is compiled alone.
+  set_source_files_properties(${ARG_VECTOR_SOURCES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set_target_properties(ebb_${name} PROPERTIES UNITY_BUILD ${EBB_UNITY})
   ebb_harden(ebb_${name})
   set_target_properties(ebb_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(ebb_${name} PUBLIC ebb_options ${ARG_LIBS})
