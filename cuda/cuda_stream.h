@@ -37,7 +37,7 @@ class CudaHostStream final : public Stream {
  public:
   /// `name`: the name of the thread; static storage, at most 15 characters.
   CudaHostStream(CudaContext& context, const char* name)
-      : context_(context), point_(context.failures), queue_(name) {}
+      : context_(context), point_(context.failures), queue_(name, kQueueOfHostThread) {}
 
   void record(Event& event) override;
   void wait(const Event& event) override;

@@ -1,7 +1,8 @@
 // A thread that runs tasks in the order in which they were submitted.
 //
-// The queue is bounded: submit() blocks while it is full. Nothing is allocated after construction.
-// The destructor runs all tasks that are queued, and then ends the thread. A task must not throw.
+// The queue is bounded: submit() blocks while it has `capacity` tasks. Nothing is allocated after
+// construction. The destructor runs all tasks that are queued, and then ends the thread. A task
+// must not throw.
 //
 // Thread-safety: one thread submits at a time; wait_until_idle() may be called from any thread but
 // the queue's own. ThreadSanitizer sees that submitting comes before running, and that running
@@ -27,8 +28,9 @@ namespace ebb {
 template <class Task>
 class ThreadQueue {
  public:
-  /// `name` of the thread: static storage, at most 15 characters.
-  explicit ThreadQueue(const char* name) : ring_(kCapacity), thread_([this, name] { run(name); }) {}
+  /// `name` of the thread: static storage, at most 15 characters. `capacity`: at least 2.
+  explicit ThreadQueue(const char* name, size_t capacity = 1024)
+      : ring_(capacity), thread_([this, name] { run(name); }) {}
 
   ~ThreadQueue() {
     {
@@ -48,8 +50,9 @@ class ThreadQueue {
       TsanHiddenLock lock(mutex_);
       // When the queue is full, wait until half of it is free: otherwise every task that ends would
       // wake the submitting thread.
-      if (num_submitted_ - num_done_ == kCapacity) wait_done(lock, num_submitted_ - kCapacity / 2);
-      ring_[num_submitted_ % kCapacity] = std::move(task);
+      if (num_submitted_ - num_done_ == ring_.size())
+        wait_done(lock, num_submitted_ - ring_.size() / 2);
+      ring_[num_submitted_ % ring_.size()] = std::move(task);
       ++num_submitted_;
     }
     submitted_.notify_one();
@@ -67,7 +70,6 @@ class ThreadQueue {
   bool is_own_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
-  static constexpr uint64_t kCapacity = 1024;
   static constexpr uint64_t kNothing = UINT64_MAX;
 
   void wait_done(TsanHiddenLock& lock, uint64_t count) {
@@ -84,7 +86,7 @@ class ThreadQueue {
     {
       TsanHiddenLock lock(mutex_);
       lock.wait(submitted_, [&] { return num_done_ < num_submitted_ || stopping_; });
-      if (num_done_ < num_submitted_) task = &ring_[num_done_ % kCapacity];
+      if (num_done_ < num_submitted_) task = &ring_[num_done_ % ring_.size()];
     }
     tsan_acquire(&num_submitted_);
     return task;

@@ -32,11 +32,13 @@ struct HostStreamOptions {
   Faults* faults = nullptr;
   const char* name = "stream";  ///< of the thread; static storage, at most 15 characters
   std::optional<ComputeRates> emulated_rates = {};
+  size_t queue_capacity = 1024;  ///< operations that can be in the queue
 };
 
 class HostStream final : public Stream {
  public:
-  explicit HostStream(const HostStreamOptions& options) : options_(options), queue_(options.name) {}
+  explicit HostStream(const HostStreamOptions& options)
+      : options_(options), queue_(options.name, options.queue_capacity) {}
 
   void record(Event& event) override;
   void wait(const Event& event) override;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -250,6 +251,28 @@ TEST_P(StreamTest, SubmittingAWaitDoesNotBlock) {
   EXPECT_FALSE(event->done());
   gate.open();
   a->synchronize();
+}
+
+// A step begins with the submission of all deferred updates. A model of 17 billion parameters has
+// more than 500 chunks.
+TEST_P(StreamTest, SubmittingManyUpdatesDoesNotBlock) {
+  constexpr int kUpdates = 4000;
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::atomic<bool> are_submitted = false;
+  bool was_in_time = false;
+  int num_made = 0;
+  update->submit({}, [&] {
+    while (!are_submitted && std::chrono::steady_clock::now() < latest) std::this_thread::yield();
+    was_in_time = are_submitted;
+  });
+  for (int i = 0; i < kUpdates; ++i) {
+    update->submit({}, [&] { ++num_made; });
+    update->record(*event);
+  }
+  are_submitted = true;
+  update->synchronize();
+  EXPECT_TRUE(was_in_time);
+  EXPECT_EQ(num_made, kUpdates);
 }
 
 TEST_P(StreamTest, CopiesInAllDirectionsKeepTheBytes) {
