@@ -136,7 +136,7 @@ TEST_F(PlanCommand, TheSuggestedHostMemoryIsTheSmallestThatWorks) {
                               "--micro-batch-size",
                               "2",
                               "--gradient-accumulation",
-                              "4"};
+                              "2"};
   const Json refused = plan_json(settings, 3);
   ASSERT_EQ(refused["changes"].size(), 1u) << refused;
   const std::string change = refused["changes"][0]["change"];
