@@ -13,46 +13,49 @@ namespace ebb {
 
 /// When the update of a chunk runs.
 enum class UpdateTime : uint8_t {
-  Never,      ///< the step computes no gradient of the chunk
-  Early,      ///< as soon as its gradient is finished; the update does not wait for the norm
+  Never,  ///< the step computes no gradient of the chunk
+  /// Without clipping and fp16: as soon as its gradient is finished.
+  Early,
   AfterNorm,  ///< later in the same step, when the norm is known
-  Deferred,   ///< during the forward of the next step
-  /// The host updates the chunk before the norm is known. During the forward of the next step this
-  /// update is committed, or it is rolled back and the chunk is updated with the clip scale.
+  Deferred,   ///< during the forward of the next step; the host makes the update
+  /// If clipping will probably not change the update, the host makes it before the norm is known.
+  /// Then the forward of the next step keeps it; or undoes it and makes it with the clip scale. If
+  /// it was not made, the forward of the next step makes it.
   Speculative,
 };
 
 struct ChunkRecord {
   /// The rank that stores the planes of the chunk and updates it, and whether it is this rank. The
-  /// other ranks load the weights from its memory, or fetch them from another machine, and it adds
+  /// other ranks get the weights from its memory, and it adds
   /// their gradient sums.
   uint32_t owner = 0;
   bool is_mine = true;
-  /// The owner is on the machine of this rank. If not, the weights are fetched before each load.
+  /// That rank is on the same machine. If not, the weights are copied to this machine before each
+  /// load.
   bool is_near = true;
-  /// Where all planes of the chunk are stored, and so who updates it: the host, or the device. On
-  /// the device, the chunk is also resident.
+  /// Where all planes of the chunk are stored, and so who updates it: the host, or the device. A
+  /// chunk on the device is also resident. Host for a chunk of another rank.
   Tier tier = Tier::Host;
   UpdateTime update = UpdateTime::Never;
   /// The gradient buffer in which the finished gradient waits for an update on the host; kNone if
   /// the device or another rank updates the chunk, or nothing does.
   BufferIndex gradient_buffer = kNone;
-  /// The planner keeps the weights on the device from one step to the next. In the plan of a step
-  /// this is begins_on_device().
+  /// The weights are on the device when a step begins and when it ends. If the host updates the
+  /// chunk, they are loaded again after the update.
   bool is_resident = false;
-  /// The gradient sums keep their blocks from their first use to their last. The sums of a chunk
-  /// that the device updates always do.
+  /// The gradient sums keep their blocks from their first use to their last. Only for chunks that
+  /// the host updates.
   bool keeps_sums = false;
   /// The blocks of the resident weights when the plan begins and when it ends; kNone if the weights
-  /// have no block then. In the plan of a step a chunk has two blocks or none.
+  /// have no block then. In the plan of a step both are set or neither; they may be different.
   BlockIndex first_block = kNone, last_block = kNone;
 
   bool is_trained() const { return update != UpdateTime::Never; }
   /// The planes are on the device. False for resident weights whose planes are in host memory.
   bool is_on_device() const { return tier == Tier::Device; }
-  /// The planes are in the host memory of this rank.
+  /// The planes are in the host memory of this rank, so its host makes the update.
   bool is_at_home() const { return is_mine && tier == Tier::Host; }
-  /// True also if another rank updates the chunk.
+  /// Deferred or speculative, also if another rank updates the chunk.
   bool is_deferred() const {
     return update == UpdateTime::Deferred || update == UpdateTime::Speculative;
   }

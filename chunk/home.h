@@ -1,9 +1,9 @@
 // The home: the host memory in which the training state is stored, one plane after the other.
 // device/planes.h describes the planes.
 //
-// The planes of a chunk are stored either in the home or on the device, during the whole run. (A
-// load copies weights of the home, it does not move them.) A chunk whose planes are stored on the
-// device takes no home memory. The home also has the gradient buffers, the host buffers for
+// The planes of a chunk are stored either in the home or on the device, during the whole run. A
+// load copies weights to the device, and the home keeps them. A chunk whose planes are stored on
+// the device takes no home memory. The home also has the gradient buffers, the host buffers for
 // gradient sums and activations that a plan stores between their uses, and the partial norms.
 // Everything that loads and stores copy is one buffer of MemoryKind::Home, which is pinned as far
 // as the limit allows.
@@ -99,8 +99,8 @@ class Home {
   uint32_t owner(ChunkIndex chunk) const { return owner_of(chunk, place_.num_ranks); }
   /// Is the rank on this machine? The memory of other machines has places instead of addresses.
   bool is_near(uint32_t rank) const { return place_.is_near(rank); }
-  /// The i-th plane of a chunk, in the home of its owner. REQUIRES: the chunk is in host memory,
-  /// and its owner is near.
+  /// The part of the i-th plane that belongs to a chunk, in the home of its owner. REQUIRES: the
+  /// chunk is in host memory, and its owner is near.
   std::byte* plane(size_t i, ChunkIndex chunk) const;
   /// The place of element `element` of this plane, counted from the first of the chunk. REQUIRES:
   /// as plane(), but the owner is not near.
@@ -135,7 +135,7 @@ class Home {
   std::byte* fetch_slot(BufferIndex slot) const { return fetched_ + slot * chunk_bytes_; }
   /// The sum of squares of each piece of the parameter space, also of chunks on the device. Empty
   /// if nothing is updated. The owner of a chunk makes those of its pieces; those of other owners
-  /// are there when Message::Norms was received (scheduler/plan/plan.h).
+  /// are there when Message::Norms was received (scheduler/plan/message.h).
   std::span<double> partial_norms() const { return partial_norms(place_.rank); }
   std::span<double> partial_norms(uint32_t rank) const {
     return {reinterpret_cast<double*>(ranks_[rank].partials), num_partials_};

@@ -1,12 +1,13 @@
 // The offsets of all parameters in the parameter space, which is divided into chunks.
 //
 // Parameters are packed in the order of their first use, each at a 256-byte aligned offset of one
-// linear space. Chunk i is bytes [i * chunk_bytes, (i + 1) * chunk_bytes), so a parameter can be in
-// several chunks. An element has the same number in three spaces: weights (in the weight type),
-// gradient sums (fp32; each further use of a tied weight has a range of its own after the
-// parameters, and each further group of micro-batches has all these ranges once more) and gradients
-// (in the gradient type). The fourth space, activations, is the arena. A chunk of any space takes
-// exactly one block.
+// linear space. Chunk i of a space is its bytes [i * chunk_bytes, (i + 1) * chunk_bytes), so a
+// parameter can be in several chunks. Three spaces have an entry for each element of a parameter,
+// under the same number: weights (in the weight type), gradient sums (fp32; each further use of a
+// tied weight has a range of its own after the parameters, and each further group of micro-batches
+// has all these ranges once more) and gradients (in the gradient type). Chunks of a wider type have
+// fewer elements: with bf16 weights, the sums of weight chunk i are in the sum chunks 2 i and 2 i
+// + 1. The fourth space has the activations. A chunk of any space takes exactly one block.
 //
 // Immutable after construction, so thread-safe. A use or a range of rows that does not exist throws
 // LogicError. Ids of parameters and indices of chunks are not checked.
@@ -39,7 +40,7 @@ std::string_view name_of(Space space);
 
 struct ChunkId {
   Space space = Space::Weights;
-  uint32_t index = 0;  ///< in its space; not the flat index
+  uint32_t index = 0;  ///< in its space
   bool operator==(const ChunkId&) const = default;
 };
 
@@ -83,7 +84,7 @@ struct Segment {
 class Layout {
  public:
   /// `parameters` by id; `call_order` is a permutation of the ids, the order in which they are
-  /// packed. Throws ConfigError if `chunk_bytes` is not a multiple of the bytes of a piece of
+  /// packed. Throws ConfigError if `chunk_bytes` is not a multiple of the bytes of 65,536
   /// weights, if `gradient_type` is narrower than `weight_type`, or if there are too many chunks.
   /// `num_groups`: so many groups of micro-batches have gradient sums of their own.
   Layout(std::vector<ParameterInfo> parameters, std::vector<ParameterId> call_order,
@@ -119,7 +120,7 @@ class Layout {
 
   /// Parameter chunks (the chunks of the weight space).
   uint32_t num_chunks() const { return num_chunks(Space::Weights); }
-  /// Zero for the activations: their number depends on the arena, and the layout does not know it.
+  /// Zero for the activations: their number depends on the model, and the layout does not know it.
   uint32_t num_chunks(Space space) const { return num_chunks_[static_cast<int>(space)]; }
   uint64_t chunk_elements() const { return chunk_bytes_ / size_of(weight_type_); }
   /// The elements of a parameter chunk that are in use. Padding between parameters is in use, so
@@ -146,7 +147,8 @@ class Layout {
   /// Bytes of a whole space, in chunks.
   size_t space_bytes(Space space) const { return num_chunks(space) * chunk_bytes_; }
 
-  /// The pieces of the parameter space, padding included; the last piece may be partial.
+  /// The gradient norm is summed in so many parts of 65,536 elements. Padding is counted; the last
+  /// part may be shorter.
   uint64_t num_pieces() const;
   static constexpr size_t kAlignmentBytes = 256;
 

@@ -15,7 +15,7 @@ foreach(module_and_headers
       safetensors_folder_writer safetensors_writer sample_order
       stored_tensor token_data token_file"
     "autograd arena functions gradient_check hooks model observed_layer parameters primitives recompute tape tape_options"
-    "scheduler/plan groups plan schedule simulate timeline trace validate"
+    "scheduler/plan block_need groups message op plan schedule simulate timeline trace validate"
     "scheduler/search inference_preparation layer_summary options preparation"
     "scheduler/run inference learning_rate micro_batch state_reader trainer"
     "model_zoo architecture bert checkpoint generation gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files

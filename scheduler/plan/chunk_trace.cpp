@@ -361,4 +361,16 @@ uint32_t peak_of_chunks(const ChunkTrace& chunk_trace) {
   return peak;
 }
 
+std::vector<ChunkIndex> round_order(const ChunkTrace& chunk_trace) {
+  std::vector<ChunkIndex> order;
+  for (const ChunkTraceItem& item : chunk_trace.items) {
+    if (item.is_round()) order.push_back(item.rounded_chunk);
+  }
+  return order;
+}
+
+std::vector<ChunkIndex> round_order(const Trace& trace, const Layout& layout) {
+  return round_order(make_chunk_trace(trace, layout, true));
+}
+
 }  // namespace ebb

@@ -122,4 +122,8 @@ uint32_t peak_of_chunks(const ChunkTrace& chunk_trace);
 /// The number of chunks of the activation arena.
 uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes);
 
+/// The parameter chunks that get gradients, in the order in which their gradients are rounded.
+std::vector<ChunkIndex> round_order(const ChunkTrace& chunk_trace);
+std::vector<ChunkIndex> round_order(const Trace& trace, const Layout& layout);
+
 }  // namespace ebb

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduler/plan/block_need.h"
+
 namespace ebb {
 namespace {
 

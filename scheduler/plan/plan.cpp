@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/errors.h"
+#include "scheduler/plan/block_need.h"
 #include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/decide_chunks.h"
 #include "scheduler/plan/emitter.h"
@@ -74,24 +74,6 @@ std::vector<ChunkIndex> Plan::chunks_by(BlockIndex ChunkRecord::*block) const {
   }
   std::ranges::sort(indices, {}, [&](ChunkIndex c) { return chunks[c].*block; });
   return indices;
-}
-
-const MoveInfo* find_move(Tier from, Tier to) {
-  for (const MoveInfo& move : kMoves) {
-    if (move.from == from && move.to == to) return &move;
-  }
-  return nullptr;
-}
-
-Op make_move(ChunkId chunk, Tier from, Tier to, BlockIndex block) {
-  const MoveInfo* const move = find_move(from, to);
-  EBB_CHECK(move != nullptr, "there is no such move");
-  return {.kind = OpKind::Move,
-          .stream = move->stream,
-          .from = from,
-          .to = to,
-          .chunk = chunk,
-          .block = block};
 }
 
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
@@ -181,48 +163,6 @@ Plan make_flush_plan(const Plan& plan) {
                          .block = flush.chunks[c].first_block});
   }
   return flush;
-}
-
-BlockNeed smallest_need(const ChunkTrace& chunk_trace, const Trace& trace) {
-  BlockNeed most;
-  uint32_t num_activations = 0;
-  for (const ChunkTraceItem& item : chunk_trace.items) {
-    num_activations += item.num(ArenaChunkEvent::Begin) + item.num(ArenaChunkEvent::Needed);
-    BlockNeed need;
-    need.by_space[static_cast<int>(Space::Activations)] = num_activations;
-    need.call = item.call == kNone ? "round a gradient" : trace.calls[item.call].name;
-    need.num_blocks = num_activations + item.num_uses;
-    for (const ChunkUse& use : chunk_trace.uses_of(item)) {
-      ++need.by_space[static_cast<int>(chunk_trace.chunk_id(use.chunk).space)];
-    }
-    if (need.num_blocks > most.num_blocks) most = need;
-    num_activations -= item.num(ArenaChunkEvent::Idle) + item.num(ArenaChunkEvent::End);
-  }
-  return most;
-}
-
-BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
-  return smallest_need(make_chunk_trace(trace, layout, update), trace);
-}
-
-uint32_t full_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options) {
-  return peak_of_chunks(make_chunk_trace(trace, layout, options.update, options.division));
-}
-
-uint32_t blocks_of_device_update(const Layout& layout, bool after_norm) {
-  return 1 + (after_norm ? layout.gradient_chunks_per_chunk() : 0);
-}
-
-std::vector<ChunkIndex> round_order(const ChunkTrace& chunk_trace) {
-  std::vector<ChunkIndex> order;
-  for (const ChunkTraceItem& item : chunk_trace.items) {
-    if (item.is_round()) order.push_back(item.rounded_chunk);
-  }
-  return order;
-}
-
-std::vector<ChunkIndex> round_order(const Trace& trace, const Layout& layout) {
-  return round_order(make_chunk_trace(trace, layout, true));
 }
 
 }  // namespace ebb

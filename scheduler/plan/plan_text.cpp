@@ -5,23 +5,6 @@
 
 namespace ebb {
 
-std::string_view name_of(OpKind kind) {
-  static constexpr std::string_view kNames[] = {
-      "call", "round",   "update", "speculate", "store partial norms", "norm", "add groups",
-      "send", "receive", "move",   "drop"};
-  return kNames[static_cast<int>(kind)];
-}
-
-std::string_view name_of(Message message) {
-  static constexpr std::string_view kNames[] = {"weights", "sums", "added", "norms"};
-  return kNames[static_cast<int>(message)];
-}
-
-std::string_view name_of(const Op& op) {
-  const MoveInfo* const move = op.kind == OpKind::Move ? find_move(op.from, op.to) : nullptr;
-  return move != nullptr ? move->name : name_of(op.kind);
-}
-
 std::string to_string(const Plan& plan, const Trace& trace) {
   std::string text;
   const auto list_residents = [&](std::string_view when, BlockIndex ChunkRecord::*block) {

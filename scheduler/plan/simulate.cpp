@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "device/errors.h"
-#include "scheduler/plan/messages.h"
 #include "scheduler/plan/op_costs.h"
+#include "scheduler/plan/sends.h"
 
 namespace ebb {
 namespace {

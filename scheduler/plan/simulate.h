@@ -7,7 +7,7 @@
 // rank has an equal part of the threads: its operations are at most as fast as with this part.
 //
 // Some ranks of one machine can stand for all ranks of the run (simulate_ranks). Then every other
-// machine is taken to do the same at the same time with its own chunks (messages.h), and half of
+// machine is taken to do the same at the same time with its own chunks (sends.h), and half of
 // the machines are taken to fetch from one machine at a time. So the time to simulate does not grow
 // with the number of machines. docs/ranks.md compares this with simulations of all ranks.
 //

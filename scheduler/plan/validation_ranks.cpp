@@ -5,7 +5,7 @@
 #include <array>
 
 #include "chunk/index_format.h"
-#include "scheduler/plan/messages.h"
+#include "scheduler/plan/sends.h"
 
 namespace ebb {
 namespace {

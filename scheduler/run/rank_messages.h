@@ -1,5 +1,5 @@
 // What a rank says to the other ranks during a plan, and what it waits for: the messages of
-// plan.h, as signals (comm/ranks.h).
+// message.h, as signals (comm/ranks.h).
 //
 // The value of a signal is the number of a step, counted from 1 by this object. The signal of
 // weights has the number of the step whose update they contain. So in step 1, which has no step

@@ -11,6 +11,7 @@
 #include "device/planes.h"
 #include "device/sim/sim_device.h"
 #include "device/staging.h"
+#include "scheduler/plan/block_need.h"
 #include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/sum_slots.h"
 #include "scheduler/plan/validate.h"

@@ -8,6 +8,7 @@
 #include "device/planes.h"
 #include "device/sim/sim_device.h"
 #include "device/staging.h"
+#include "scheduler/plan/block_need.h"
 #include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/validate.h"
 #include "scheduler/search/inference_forward.h"

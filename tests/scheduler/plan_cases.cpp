@@ -7,6 +7,7 @@
 #include <string>
 
 #include "autograd/arena.h"
+#include "scheduler/plan/block_need.h"
 
 namespace ebb::test {
 namespace {

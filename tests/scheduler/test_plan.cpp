@@ -6,6 +6,8 @@
 
 #include "chunk/index_format.h"
 #include "device/errors.h"
+#include "scheduler/plan/block_need.h"
+#include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/validate.h"
 #include "tests/scheduler/plan_cases.h"
 #include "tests/scheduler/plan_edits.h"

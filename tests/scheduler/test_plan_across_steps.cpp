@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "scheduler/plan/block_need.h"
+#include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/validate.h"
 #include "tests/scheduler/plan_cases.h"
 #include "tests/scheduler/plan_edits.h"

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "scheduler/plan/block_need.h"
 #include "scheduler/plan/validate.h"
 #include "tests/scheduler/plan_cases.h"
 #include "tests/scheduler/plan_edits.h"

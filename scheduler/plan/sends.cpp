@@ -1,4 +1,4 @@
-#include "scheduler/plan/messages.h"
+#include "scheduler/plan/sends.h"
 
 namespace ebb {
 namespace {

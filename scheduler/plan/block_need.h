@@ -1,0 +1,31 @@
+// How many blocks of device memory plans of a trace need. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "chunk/layout.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/trace.h"
+
+namespace ebb {
+
+/// The blocks that are needed at the same time for the largest item of the trace, by space: what it
+/// uses, and all activations that exist and are not idle. No plan works with fewer.
+struct BlockNeed {
+  uint32_t num_blocks = 0;
+  uint32_t by_space[kNumSpaces] = {};
+  /// The name of its call, which belongs to the trace, or "round a gradient".
+  std::string_view call;
+};
+BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update);
+BlockNeed smallest_need(const ChunkTrace& chunk_trace, const Trace& trace);
+/// With so many blocks no chunk is evicted before its last use, if the device updates no chunk.
+/// Reads only options.update.
+uint32_t full_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options);
+
+/// Blocks that a chunk occupies during the whole step if the device updates it: one for its
+/// weights, and those of its gradient if that waits for the norm.
+uint32_t blocks_of_device_update(const Layout& layout, bool after_norm);
+
+}  // namespace ebb

@@ -1,0 +1,117 @@
+// The operations of a plan, and the copies between tiers that exist. Plain values and pure
+// functions.
+//
+// An operation runs on one of seven streams. Operations of one stream run in the order of the plan;
+// an operation also waits for the events of the operations that it names. Drops and allocations
+// take no time and have no event. Their stream waits for what they name. An operation of another
+// stream that names one of them waits for the same.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "chunk/index.h"
+#include "chunk/layout.h"
+#include "chunk/ledger.h"
+#include "device/planes.h"
+#include "device/stream.h"
+#include "scheduler/plan/message.h"
+#include "scheduler/plan/trace.h"
+
+namespace ebb {
+
+using OpIndex = Index<struct OpTag>;  ///< in Plan::ops
+
+enum class OpKind : uint8_t {
+  Call,  ///< the kernels of a call
+  /// Add up the gradient sums of all uses of a parameter chunk, round them to its finished gradient
+  /// (in the space of gradients), and make its partial norms: after the last call that adds to
+  /// these sums or reads weights of the chunk. So an update may follow at once.
+  Round,
+  /// The optimizer's step on a parameter chunk, on the host or on the compute stream. After a
+  /// Speculate: what is left to do.
+  Update,
+  /// An update on the host before the norm is known, which can be undone. It may do nothing.
+  Speculate,
+  /// Copy the partial norms of a chunk to the host; its gradient stays on the device. (If a
+  /// gradient is stored, the store copies the partial norms as well.)
+  StorePartialNorms,
+  /// Add up the partial norms and fix the clip scale. If the step is skipped, also undo all
+  /// speculative updates. A Norm names only the last operation that brings partial norms to the
+  /// host, because the others come before that one on its stream: a store of a gradient or of
+  /// partial norms, or with groups AddGroups. With several ranks it also names the Receive of the
+  /// norms.
+  Norm,
+  /// Add the stored sums of all groups for a parameter chunk of this rank, round them to the
+  /// finished gradient in host memory, and make its partial norms. It takes the place of Round.
+  AddGroups,
+  Send,     ///< tell the other ranks that something is done (Op::message)
+  Receive,  ///< wait until the other ranks have told this one (Op::message)
+  Move,     ///< copy a chunk from one tier to another; from None: allocate, copy nothing
+  /// Forget the copy of a chunk on the device. The plan has it immediately before the move that
+  /// takes the block, on the stream of that move; until then the chunk stays on the device. The
+  /// drops that empty the device at the end of a plan are on the load stream and have no move.
+  Drop,
+};
+std::string_view name_of(OpKind kind);
+
+struct Op {
+  OpKind kind = OpKind::Call;
+  StreamKind stream = StreamKind::Compute;
+  Tier from = Tier::None;  ///< Move
+  Tier to = Tier::None;    ///< Move
+  /// Move of a parameter chunk: the plane, an index of state_planes(). Only kWeightPlane works:
+  /// executor and simulator take sizes and addresses from the type of the weights, and the
+  /// validator refuses others. Chunks of other spaces have one plane.
+  uint8_t plane = kWeightPlane;
+  /// Move, Drop: any chunk; others: the parameter chunk (Space::Weights). No meaning for norms.
+  ChunkId chunk = {};
+  CallIndex call = kNone;    ///< Call
+  BlockIndex block = kNone;  ///< Move to the device, and Drop
+  /// Move of a gradient to the host; AddGroups, Speculate, Update on the host.
+  BufferIndex gradient_buffer = kNone;
+  /// With several groups or ranks: where complete gradient sums are stored, or weights of another
+  /// machine wait for their load (message.h).
+  BufferIndex slot = kNone;
+  Message message = Message::Weights;  ///< Send, Receive
+  /// Update: it belongs to the step before this one. Send, Receive of weights: after that update.
+  bool deferred = false;
+  uint32_t first_wait = 0;  ///< in Plan::waits; they name earlier operations
+  uint32_t num_waits = 0;
+};
+
+/// Is the operation a load or a store?
+inline bool is_copy(const Op& op) {
+  return op.kind == OpKind::Move && op.from != Tier::None && op.from != Tier::Peer &&
+         op.to != Tier::Peer;
+}
+/// Does it copy complete gradient sums to memory of this device that the devices of other ranks can
+/// read?
+inline bool is_share(const Op& op) { return op.kind == OpKind::Move && op.to == Tier::Peer; }
+
+/// What a Move between two tiers is called, and the stream on which it runs.
+struct MoveInfo {
+  Tier from;
+  Tier to;
+  std::string_view name;
+  StreamKind stream;
+};
+/// All moves that exist. A further tier adds rows, and is_copy() must not count them. If planes are
+/// stored there, check each use of is_on_device() (taken for: not in host memory), of is_at_home()
+/// (taken for: the host of this rank updates it), and each test of Op::from and Op::to. They are in
+/// chunk/home.h, scheduler/plan, scheduler/run and scheduler/search.
+inline constexpr MoveInfo kMoves[] = {
+    {Tier::None, Tier::Device, "allocate", StreamKind::Compute},
+    {Tier::Host, Tier::Device, "load", StreamKind::Load},
+    {Tier::Device, Tier::Host, "store", StreamKind::Store},
+    {Tier::Peer, Tier::Host, "fetch", StreamKind::Fetch},
+    {Tier::Device, Tier::Peer, "share", StreamKind::Store},
+};
+/// The row of a move; null if the move does not exist.
+const MoveInfo* find_move(Tier from, Tier to);
+/// A Move of the chunk on its stream. REQUIRES: the move exists.
+Op make_move(ChunkId chunk, Tier from, Tier to, BlockIndex block = kNone);
+/// The name of a move ("load"), or the name of the kind.
+std::string_view name_of(const Op& op);
+
+}  // namespace ebb
