@@ -216,7 +216,7 @@ std::unique_ptr<Stream> CudaDevice::create_stream(StreamKind role) {
   context_.enter();
   switch (role) {
     case StreamKind::Update:
-      return std::make_unique<CudaHostStream>(context_, "ebb update");
+      return std::make_unique<CudaHostStream>(context_, "ebb update", kQueueOfUpdates);
     case StreamKind::Send:
       return std::make_unique<CudaHostStream>(context_, "ebb send");
     case StreamKind::Receive:

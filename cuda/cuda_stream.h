@@ -36,8 +36,8 @@ namespace ebb {
 class CudaHostStream final : public Stream {
  public:
   /// `name`: the name of the thread; static storage, at most 15 characters.
-  CudaHostStream(CudaContext& context, const char* name)
-      : context_(context), point_(context.failures), queue_(name, kQueueOfHostThread) {}
+  CudaHostStream(CudaContext& context, const char* name, size_t queue_capacity = 1024)
+      : context_(context), point_(context.failures), queue_(name, queue_capacity) {}
 
   void record(Event& event) override;
   void wait(const Event& event) override;

@@ -73,10 +73,11 @@ enum class StreamKind : uint8_t {
   Fetch,  ///< other machines to host, on a host thread
 };
 inline constexpr int kNumStreamKinds = 7;
-/// So many operations can be in the queue of an update stream, or of a stream for messages, before
-/// a submission blocks. A step begins with the submission of all deferred updates, of two
-/// operations each; if it blocked, the first call would come late.
-inline constexpr size_t kQueueOfHostThread = 16'384;
+/// So many operations can be in the queue of an update stream before a submission blocks. A step
+/// begins with the submission of all deferred updates, two operations for each chunk; if it
+/// blocked, the first call would come late. With chunks of 64 MiB and bf16 this is enough for 137
+/// billion parameters of a rank, and the queue takes 5 MB.
+inline constexpr size_t kQueueOfUpdates = 8'192;
 
 /// Within: from device memory to device memory, also from that of a device that this one can read.
 enum class CopyKind : uint8_t { Load, Store, Within };

@@ -142,9 +142,7 @@ std::unique_ptr<Stream> HostDevice::create_stream(StreamKind role) {
   HostStreamOptions options{
       .load = &load_, .store = &store_, .faults = &faults_, .name = kNames[static_cast<int>(role)]};
   if (role == StreamKind::Compute) options.emulated_rates = info_.emulate_compute;
-  const bool is_of_device =
-      role == StreamKind::Compute || role == StreamKind::Load || role == StreamKind::Store;
-  if (!is_of_device) options.queue_capacity = kQueueOfHostThread;
+  if (role == StreamKind::Update) options.queue_capacity = kQueueOfUpdates;
   return std::make_unique<HostStream>(options);
 }
 
