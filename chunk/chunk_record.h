@@ -14,7 +14,7 @@ namespace ebb {
 /// When the update of a chunk runs.
 enum class UpdateTime : uint8_t {
   Never,  ///< the step computes no gradient of the chunk
-  /// Without clipping and fp16: as soon as its gradient is finished.
+  /// With neither clipping nor fp16: as soon as its gradient is finished.
   Early,
   AfterNorm,  ///< later in the same step, when the norm is known
   Deferred,   ///< during the forward of the next step; the host makes the update
@@ -33,8 +33,8 @@ struct ChunkRecord {
   /// That rank is on the same machine. If not, the weights are copied to this machine before each
   /// load.
   bool is_near = true;
-  /// Where all planes of the chunk are stored, and so who updates it: the host, or the device. A
-  /// chunk on the device is also resident. Host for a chunk of another rank.
+  /// Where all planes of the chunk are stored, and so who updates it: the host of the owner, or the
+  /// device of this rank. A chunk on the device is also resident. Host for a chunk of another rank.
   Tier tier = Tier::Host;
   UpdateTime update = UpdateTime::Never;
   /// The gradient buffer in which the finished gradient waits for an update on the host; kNone if
@@ -44,7 +44,7 @@ struct ChunkRecord {
   /// chunk, they are loaded again after the update.
   bool is_resident = false;
   /// The gradient sums keep their blocks from their first use to their last. Only for chunks that
-  /// the host updates.
+  /// the host updates. The sums of other chunks may be stored between their uses.
   bool keeps_sums = false;
   /// The blocks of the resident weights when the plan begins and when it ends; kNone if the weights
   /// have no block then. In the plan of a step both are set or neither; they may be different.

@@ -106,8 +106,8 @@ class Layout {
   /// Elements of the parameter space, with padding between parameters.
   uint64_t num_space_elements() const { return num_space_elements_; }
   /// The first element of the gradient sum of one use of a parameter in one group, in the space of
-  /// gradient sums. REQUIRES: use < num_uses, group < num_groups(). In group 0 the sum of use 0 has
-  /// the numbers of the parameter itself.
+  /// gradient sums. Throws LogicError unless use < num_uses and group < num_groups(). In group 0
+  /// the sum of use 0 has the numbers of the parameter itself.
   uint64_t first_sum_element(ParameterId id, uint32_t use, uint32_t group = 0) const;
   /// The elements of some rows of a parameter in the space of weights, and in one of its gradient
   /// sums.
@@ -134,7 +134,7 @@ class Layout {
     return static_cast<uint32_t>(size_of(gradient_type_) / size_of(weight_type_));
   }
 
-  /// The type in which the elements of a space are counted. For activations it is F32.
+  /// The type of the elements of a space; F32 for activations.
   DType type_of(Space space) const;
   /// The chunks of `space` that contain the elements [first, first + count). REQUIRES: count > 0.
   ChunkRange chunks(Space space, uint64_t first, uint64_t count) const;

@@ -18,10 +18,11 @@ struct BlockNeed {
   /// The name of its call, which belongs to the trace, or "round a gradient".
   std::string_view call;
 };
-BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update);
 BlockNeed smallest_need(const ChunkTrace& chunk_trace, const Trace& trace);
+/// The same for one rank without stored groups.
+BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update);
 /// With so many blocks no chunk is evicted before its last use, if the device updates no chunk.
-/// Reads only options.update.
+/// Reads only options.update and options.division.
 uint32_t full_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options);
 
 /// Blocks that a chunk occupies during the whole step if the device updates it: one for its

@@ -3,8 +3,8 @@
 //
 // An operation runs on one of seven streams. Operations of one stream run in the order of the plan;
 // an operation also waits for the events of the operations that it names. Drops and allocations
-// take no time and have no event. Their stream waits for what they name. An operation of another
-// stream that names one of them waits for the same.
+// take no time and have no event. The later operations of their stream wait for what they name. An
+// operation of another stream that names one of them waits for what that one names.
 #pragma once
 
 #include <cstdint>
@@ -25,22 +25,23 @@ using OpIndex = Index<struct OpTag>;  ///< in Plan::ops
 enum class OpKind : uint8_t {
   Call,  ///< the kernels of a call
   /// Add up the gradient sums of all uses of a parameter chunk, round them to its finished gradient
-  /// (in the space of gradients), and make its partial norms: after the last call that adds to
-  /// these sums or reads weights of the chunk. So an update may follow at once.
+  /// (in the space of gradients), and make its partial norms. It comes after the last call that
+  /// adds to these sums or reads weights of the chunk, so an update may follow at once.
   Round,
   /// The optimizer's step on a parameter chunk, on the host or on the compute stream. After a
-  /// Speculate: what is left to do.
+  /// Speculate: keep its update, or undo it and make it with the clip scale, or make it if the
+  /// Speculate did nothing.
   Update,
   /// An update on the host before the norm is known, which can be undone. It may do nothing.
   Speculate,
-  /// Copy the partial norms of a chunk to the host; its gradient stays on the device. (If a
-  /// gradient is stored, the store copies the partial norms as well.)
+  /// Copy the partial norms of a chunk that the device updates to the host. (The store of a
+  /// gradient copies its partial norms as well.)
   StorePartialNorms,
-  /// Add up the partial norms and fix the clip scale. If the step is skipped, also undo all
-  /// speculative updates. A Norm names only the last operation that brings partial norms to the
-  /// host, because the others come before that one on its stream: a store of a gradient or of
-  /// partial norms, or with groups AddGroups. With several ranks it also names the Receive of the
-  /// norms.
+  /// Add up the partial norms and compute the clip scale. If the norm is not finite, the step is
+  /// skipped: undo all speculative updates. (Without clipping and fp16 no step is skipped: the run
+  /// ends with a NumericError.) A Norm names only the last store of a gradient or of partial norms,
+  /// because the others come before that one on the store stream; with groups, it names the last
+  /// AddGroups. With several ranks it also names the Receive of the norms.
   Norm,
   /// Add the stored sums of all groups for a parameter chunk of this rank, round them to the
   /// finished gradient in host memory, and make its partial norms. It takes the place of Round.
@@ -64,7 +65,8 @@ struct Op {
   /// executor and simulator take sizes and addresses from the type of the weights, and the
   /// validator refuses others. Chunks of other spaces have one plane.
   uint8_t plane = kWeightPlane;
-  /// Move, Drop: any chunk; others: the parameter chunk (Space::Weights). No meaning for norms.
+  /// Move, Drop: any chunk; others: the parameter chunk (Space::Weights). No meaning for calls and
+  /// norms.
   ChunkId chunk = {};
   CallIndex call = kNone;    ///< Call
   BlockIndex block = kNone;  ///< Move to the device, and Drop
@@ -96,10 +98,10 @@ struct MoveInfo {
   std::string_view name;
   StreamKind stream;
 };
-/// All moves that exist. A further tier adds rows, and is_copy() must not count them. If planes are
-/// stored there, check each use of is_on_device() (taken for: not in host memory), of is_at_home()
-/// (taken for: the host of this rank updates it), and each test of Op::from and Op::to. They are in
-/// chunk/home.h, scheduler/plan, scheduler/run and scheduler/search.
+/// All moves that exist. For a further tier, add rows, and change is_copy() so that it does not
+/// count them. If planes are stored there, check each use of is_on_device(), where false now means
+/// "in host memory", of is_at_home(), which now also means "the host of this rank updates it", and
+/// each test of Op::from and Op::to. They are in chunk/home.cpp, scheduler/ and tools/.
 inline constexpr MoveInfo kMoves[] = {
     {Tier::None, Tier::Device, "allocate", StreamKind::Compute},
     {Tier::Host, Tier::Device, "load", StreamKind::Load},
@@ -109,7 +111,7 @@ inline constexpr MoveInfo kMoves[] = {
 };
 /// The row of a move; null if the move does not exist.
 const MoveInfo* find_move(Tier from, Tier to);
-/// A Move of the chunk on its stream. REQUIRES: the move exists.
+/// A Move of the chunk on its stream. Throws LogicError if the move does not exist.
 Op make_move(ChunkId chunk, Tier from, Tier to, BlockIndex block = kNone);
 /// The name of a move ("load"), or the name of the kind.
 std::string_view name_of(const Op& op);

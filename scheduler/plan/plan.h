@@ -23,11 +23,12 @@
 // step has loads in proportion to its compute. Without resident weights the forward, a third of the
 // compute, has half of the loads.
 //
-// Some updates are deferred: with clipping all on the host, without it a share. The plan begins
-// with the deferred updates of the step before, in the order in which the forward needs the
-// weights, and the load of a chunk waits for its update. In step 0, and after a step that was
-// skipped because its norm is not finite, these updates do nothing. So every step has the same
-// plan. If no step follows at once, the plan of make_flush_plan() makes the updates that are left.
+// Unless schedule.update is Wait, as in kDefaultSchedule, some updates are deferred: with clipping
+// all on the host, without it a share. The plan begins with the deferred updates of the step
+// before, in the order in which the forward needs the weights, and the load of a chunk waits for
+// its update. In step 0, and after a step that was skipped (with clipping or fp16, because its norm
+// is not finite), these updates do nothing. So every step has the same plan. If no step follows at
+// once, the plan of make_flush_plan() makes the updates that are left.
 //
 // If blocks and memory are left, some chunks have all their planes on the device and are updated
 // there. Their weights take blocks, which they get once (make_initialise_plan) and keep; their
@@ -74,14 +75,14 @@ inline constexpr uint32_t kFetchSlots = 4;
 struct PlanOptions {
   uint32_t num_blocks = 0;
   bool update = true;  ///< false: an evaluation, which has no gradients and no updates
-  /// With clipping or fp16: no update but speculative ones is made before the norm is known. The
-  /// norm is always computed.
+  /// True with clipping or fp16: then only speculative updates are made before the norm is known.
+  /// The norm is always computed.
   bool update_after_norm = true;
-  /// The planner uses all settings but those of the trace: micro-batch order, recomputation and
-  /// placement of activations. With clipping or fp16, all updates on the host are deferred unless
-  /// schedule.update is Wait, and no weights that the host updates are resident. In an evaluation,
-  /// resident weights stay all the time, also until the next one; other settings have no effect. A
-  /// schedule that is given replaces these defaults.
+  /// make_plan() uses all settings but micro-batch order, recomputation and placement of
+  /// activations, which the trace has. With clipping or fp16, all updates on the host are deferred
+  /// unless schedule.update is Wait, and no weights that the host updates are resident. In an
+  /// evaluation, resident weights stay all the time, also until the next one; other settings have
+  /// no effect. A schedule that is given replaces kDefaultSchedule as a whole.
   Schedule schedule = kDefaultSchedule;
   /// For an evaluation: the records of the step, which say whose planes are on the device. Empty:
   /// all planes are in host memory.
@@ -96,7 +97,7 @@ struct Plan {
   /// 0 in the plans that make_initialise_plan(), make_warm_up_plan() and make_flush_plan() return.
   uint32_t num_blocks = 0;
   /// [parameter chunk] what the plan decides about it. These three plans have the records of
-  /// their step, with blocks of their own.
+  /// their step, but first_block and last_block are their own.
   std::vector<ChunkRecord> chunks = {};
   uint32_t gradient_buffers = 0;  ///< 0 in these three plans
   Division division = {};         ///< as in PlanOptions
@@ -116,7 +117,7 @@ struct Plan {
   /// These chunks, ascending.
   std::vector<ChunkIndex> chunks_that(bool (ChunkRecord::*are)() const) const;
   /// The chunks that have a block when the plan begins (&ChunkRecord::first_block), or when it ends
-  /// (&ChunkRecord::last_block), by block.
+  /// (&ChunkRecord::last_block), sorted by block.
   std::vector<ChunkIndex> chunks_by(BlockIndex ChunkRecord::*block) const;
 
   std::span<const OpIndex> waits_of(const Op& op) const {
@@ -124,20 +125,22 @@ struct Plan {
   }
 };
 
-/// Throws PlanError where options.num_blocks < smallest_need(...).num_blocks (block_need.h).
+/// Throws PlanError where options.num_blocks < smallest_need(chunk_trace, trace).num_blocks
+/// (block_need.h).
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options);
-/// The same, if the caller has make_chunk_trace(trace, layout, options.update) already.
+/// The same, if the caller has make_chunk_trace(trace, layout, options.update, options.division)
+/// already.
 Plan make_plan(const ChunkTrace& chunk_trace, const Trace& trace, const Layout& layout,
                const PlanOptions& options);
 
-/// Returns the plan that allocates blocks for the chunks that are updated on the device. REQUIRES:
-/// no chunk is on the device when it runs.
+/// Returns the plan that allocates blocks for the chunks that are updated on the device. The blocks
+/// have no content yet. REQUIRES: no chunk is on the device when it runs.
 Plan make_initialise_plan(const Plan& plan);
-/// Returns the plan that loads the resident weights that a step expects. It runs after the
-/// plan of make_initialise_plan().
+/// Returns the plan that loads the resident weights that a step expects. It runs before a step that
+/// follows no other step: after the plan of make_initialise_plan() or of make_flush_plan().
 Plan make_warm_up_plan(const Plan& plan, const Layout& layout);
 /// Returns the plan that makes the deferred updates of the last step and drops the resident weights
-/// whose planes are in host memory.
+/// whose planes are in host memory. REQUIRES: the plan that ran last is `plan`.
 Plan make_flush_plan(const Plan& plan);
 
 std::string to_string(const Plan& plan, const Trace& trace);

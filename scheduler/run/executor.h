@@ -4,21 +4,21 @@
 // Two threads submit work. The program thread runs the model's code. At the begin of a plan and at
 // the end of each call it submits the operations that the plan lists before the next call, except
 // those of the load stream. Before a call, and before another operation that names loads, it waits
-// until the copy thread has submitted these loads. It makes the compute stream wait for them, and
-// keeps the chunks that the call uses from being dropped until the call is submitted. The copy
-// thread executes the operations of the load stream in the plan's order. Before each it waits until
-// the program thread has submitted all operations that it names; the loads behind it wait, too. For
-// each load it maps a block at the chunk's address and submits the copy. Chunks that are allocated
-// without a copy are mapped by the program thread. Work that uses a chunk is submitted after the
-// chunk's block is mapped.
+// until the copy thread has submitted these loads. It makes the stream of the operation wait for
+// them. While a call is submitted, the drop of a chunk that it uses would throw LogicError. The
+// copy thread executes the operations of the load stream in the plan's order. Before each it waits
+// until the program thread has submitted all operations that it names; the loads behind it wait,
+// too. For each load it maps a block at the chunk's address and submits the copy. Chunks that are
+// allocated without a copy are mapped by the program thread. Work that uses a chunk is submitted
+// after the chunk's block is mapped.
 //
 // A block is used for another chunk only after the last work on it and the last store from it. A
 // load also comes after the store or the update that made the chunk's content in host memory. If
 // blocks keep their addresses until another block is mapped there (Blocks::keep_addresses), the
-// block is mapped at once, and streams wait for that work. The thread that maps waits only if
-// another block is still mapped at the chunk's address: it waits for the work on the chunk before
-// its last drop. If blocks do not keep their addresses, the thread waits for all that the operation
-// names before it maps the block.
+// block is mapped at once, and streams wait for that work. The thread that maps waits only if the
+// chunk was dropped earlier in this plan and the block is not at its address yet: it waits for the
+// work that this drop names. If blocks do not keep their addresses, the thread waits for all that
+// the operation names before it maps the block.
 //
 // ChunkWork rounds gradients and makes updates; in training it is the Optimizer.
 //
@@ -91,10 +91,10 @@ class Executor : public Hooks {
 
   /// Starts a plan. `trace` and `plan` must live until finish() has returned. The executor
   /// recognises a plan by its address, so no other plan may later have this address. In the first
-  /// run of a plan, the device may load new kernels. In that run the submitting thread waits for
-  /// host work (Device::block_submitting_thread); in later runs the stream waits.
-  /// `blocks_submitting_thread` requests the same for this run. REQUIRES: the chunks that begin on
-  /// the device are on it, and no others; no plan is running.
+  /// run of a plan, the device may load new kernels. In that run a thread that makes a GPU stream
+  /// wait for work on the host, such as an update, waits itself (Device::block_submitting_thread);
+  /// in later runs the stream waits. `blocks_submitting_thread` requests the same for this run.
+  /// REQUIRES: the chunks that begin on the device are on it, and no others; no plan is running.
   void begin(const Trace& trace, const Plan& plan, bool blocks_submitting_thread = false);
   /// Waits until all operations of the plan are done. Rethrows an error of the copy thread or of a
   /// stream. REQUIRES: all calls of the trace have been made.
