@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 /// The last line of a text about memory.
 constexpr std::string_view kUnits =
-    "units   1 MiB = 1024 KiB, 1 GiB = 1024 MiB; RAM and GPUs are sold in GB of 10^9 bytes\n";
+    "units   1 MiB = 1024 KiB, 1 GiB = 1024 MiB, 1 GB = 10^9 bytes: of N GB of RAM a run can have about N GB\n";
 
 /// "3.2", or "3.2 to 4" where the ends differ.
 std::string ends_text(double pessimistic, double optimistic, int digits = 3) {
@@ -72,7 +72,7 @@ std::string seconds_text(const PlannedStep& step, const PlannedMachine& machine)
       step.flops / seconds / 1e12);
 }
 
-/// RAM is sold in GB: " (119.21 GiB are 128.0 GB)".
+/// In GB, as machines are described: " (119.21 GiB are 128.0 GB)".
 std::string host_gigabytes_text(const PlannedStep& step) {
   if (!step.budgets.host_memory) return "";
   const size_t all_bytes =
