@@ -17,17 +17,17 @@ enum class UpdateTime : uint8_t {
   /// With neither clipping nor fp16: as soon as its gradient is finished.
   Early,
   AfterNorm,  ///< later in the same step, when the norm is known
-  Deferred,   ///< during the forward of the next step; the host makes the update
+  /// During the forward of the next step, or in a flush plan; the host makes the update.
+  Deferred,
   /// If clipping will probably not change the update, the host makes it before the norm is known.
-  /// Then the forward of the next step keeps it; or undoes it and makes it with the clip scale. If
-  /// it was not made, the forward of the next step makes it.
+  /// During the forward of the next step it is kept, or it is undone and made with the clip scale.
+  /// If it was not made, it is made then.
   Speculative,
 };
 
 struct ChunkRecord {
   /// The rank that stores the planes of the chunk and updates it, and whether it is this rank. The
-  /// other ranks get the weights from its memory, and it adds
-  /// their gradient sums.
+  /// other ranks get the weights from its memory, and it adds their gradient sums.
   uint32_t owner = 0;
   bool is_mine = true;
   /// That rank is on the same machine. If not, the weights are copied to this machine before each

@@ -6,8 +6,8 @@
 // under the same number: weights (in the weight type), gradient sums (fp32; each further use of a
 // tied weight has a range of its own after the parameters, and each further group of micro-batches
 // has all these ranges once more) and gradients (in the gradient type). Chunks of a wider type have
-// fewer elements: with bf16 weights, the sums of weight chunk i are in the sum chunks 2 i and 2 i
-// + 1. The fourth space has the activations. A chunk of any space takes exactly one block.
+// fewer elements: with bf16 weights, the sums of weight chunk 1 are in the sum chunks 2 and 3. The
+// fourth space has the activations. A chunk of any space takes exactly one block.
 //
 // Immutable after construction, so thread-safe. A use or a range of rows that does not exist throws
 // LogicError. Ids of parameters and indices of chunks are not checked.

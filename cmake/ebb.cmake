@@ -69,7 +69,8 @@ function(ebb_test_properties name speed)
 endfunction()
 
 # The options of a test: no optimisation (-O0), or little of it (-O1), with which g++ 12 warns about std::string without a reason.
-# UBSan checks the code under test and not that of tests (EBB_IS_TEST), which then compiles in three fifths of the time.
+# UBSan checks the code under test and not that of tests (EBB_IS_TEST), which then compiles in three fifths of the time. So it checks
+# a function of a header only where the code under test has it inline, because the linker may keep the copy of the test.
 function(ebb_set_test_options name level)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:${level}>
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds;-Wno-restrict;-Wno-stringop-overflow>)

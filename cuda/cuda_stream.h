@@ -36,7 +36,7 @@ namespace ebb {
 class CudaHostStream final : public Stream {
  public:
   /// `name`: the name of the thread; static storage, at most 15 characters.
-  CudaHostStream(CudaContext& context, const char* name, size_t queue_capacity = 1024)
+  CudaHostStream(CudaContext& context, const char* name, size_t queue_capacity = kQueueCapacity)
       : context_(context), point_(context.failures), queue_(name, queue_capacity) {}
 
   void record(Event& event) override;

@@ -74,9 +74,10 @@ enum class StreamKind : uint8_t {
 };
 inline constexpr int kNumStreamKinds = 7;
 /// So many operations can be in the queue of an update stream before a submission blocks. A step
-/// begins with the submission of all deferred updates, two operations for each chunk; if it
-/// blocked, the first call would come late. With chunks of 64 MiB and bf16 this is enough for 137
-/// billion parameters of a rank, and the queue takes 5 MB.
+/// begins with the submission of all deferred updates: two operations for each chunk, or five if
+/// other ranks are told of it. If that blocked, the first call would come late. With chunks of 64
+/// MiB and bf16 this is enough for 137 billion parameters of one rank, or 55 billion of each of
+/// several. The queue takes 5 MB.
 inline constexpr size_t kQueueOfUpdates = 8'192;
 
 /// Within: from device memory to device memory, also from that of a device that this one can read.

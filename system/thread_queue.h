@@ -1,8 +1,8 @@
 // A thread that runs tasks in the order in which they were submitted.
 //
-// The queue is bounded: submit() blocks while it has `capacity` tasks. Nothing is allocated after
-// construction. The destructor runs all tasks that are queued, and then ends the thread. A task
-// must not throw.
+// The queue is bounded: if `capacity` tasks are not done, submit() blocks until half of them are.
+// Nothing is allocated after construction. The destructor runs all tasks that are queued, and then
+// ends the thread. A task must not throw.
 //
 // Thread-safety: one thread submits at a time; wait_until_idle() may be called from any thread but
 // the queue's own. ThreadSanitizer sees that submitting comes before running, and that running
@@ -24,12 +24,15 @@
 
 namespace ebb {
 
+/// The default capacity of a queue, in tasks.
+inline constexpr size_t kQueueCapacity = 1024;
+
 /// `Task` is default-constructible, movable and called without arguments.
 template <class Task>
 class ThreadQueue {
  public:
   /// `name` of the thread: static storage, at most 15 characters. `capacity`: at least 2.
-  explicit ThreadQueue(const char* name, size_t capacity = 1024)
+  explicit ThreadQueue(const char* name, size_t capacity = kQueueCapacity)
       : ring_(capacity), thread_([this, name] { run(name); }) {}
 
   ~ThreadQueue() {

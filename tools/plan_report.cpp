@@ -22,7 +22,8 @@ using Json = nlohmann::ordered_json;
 
 /// The last line of a text about memory.
 constexpr std::string_view kUnits =
-    "units   1 MiB = 1024 KiB, 1 GiB = 1024 MiB, 1 GB = 10^9 bytes: of N GB of RAM a run can have about N GB\n";
+    "units   1 MiB = 1024 KiB, 1 GiB = 1024 MiB; a machine with N GB of RAM leaves about N * 10^9 "
+    "bytes to a run\n";
 
 /// "3.2", or "3.2 to 4" where the ends differ.
 std::string ends_text(double pessimistic, double optimistic, int digits = 3) {

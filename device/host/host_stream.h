@@ -32,7 +32,7 @@ struct HostStreamOptions {
   Faults* faults = nullptr;
   const char* name = "stream";  ///< of the thread; static storage, at most 15 characters
   std::optional<ComputeRates> emulated_rates = {};
-  size_t queue_capacity = 1024;  ///< operations that can be in the queue
+  size_t queue_capacity = kQueueCapacity;  ///< operations that can be in the queue
 };
 
 class HostStream final : public Stream {

@@ -25,8 +25,9 @@ BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update);
 /// Reads only options.update and options.division.
 uint32_t full_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options);
 
-/// Blocks that a chunk occupies during the whole step if the device updates it: one for its
-/// weights, and those of its gradient if that waits for the norm.
+/// Blocks that are set aside for a chunk that the device updates: one for its weights, which it has
+/// all the time, and those of its gradient, from the rounding to the update, if the update waits
+/// for the norm.
 uint32_t blocks_of_device_update(const Layout& layout, bool after_norm);
 
 }  // namespace ebb

@@ -1,5 +1,6 @@
-// The messages by which ranks meet during a step. They carry no bytes: a rank can address or read
-// the memory of all others. Plain values.
+// The messages by which ranks meet during a step. They carry no bytes: a rank addresses the
+// memory of the ranks on its machine, and copies from that of ranks on other machines. Plain
+// values.
 //
 // Each rank has a plan of its own. It loads weights from the memory of their owner, stores gradient
 // sums in sum slots of its own memory, of the host or of the device, and adds and updates its own

@@ -18,13 +18,13 @@
 // became free recently, but not just now.
 //
 // The updates of a step change every weight, so a plan starts and ends with an empty device, except
-// for resident weights: without clipping, some chunks are updated early (UpdateTime::Early) and
-// loaded again before the step ends, so that the next forward finds them. Then each part of the
-// step has loads in proportion to its compute. Without resident weights the forward, a third of the
-// compute, has half of the loads.
+// for resident weights: with neither clipping nor fp16, some chunks are updated early
+// (UpdateTime::Early) and loaded again before the step ends, so that the next forward finds them.
+// Then each part of the step has loads in proportion to its compute. Without resident weights the
+// forward, a third of the compute, has half of the loads.
 //
 // Unless schedule.update is Wait, as in kDefaultSchedule, some updates are deferred: with clipping
-// all on the host, without it a share. The plan begins with the deferred updates of the step
+// or fp16 all on the host, otherwise a share. The plan begins with the deferred updates of the step
 // before, in the order in which the forward needs the weights, and the load of a chunk waits for
 // its update. In step 0, and after a step that was skipped (with clipping or fp16, because its norm
 // is not finite), these updates do nothing. So every step has the same plan. If no step follows at
@@ -32,8 +32,8 @@
 //
 // If blocks and memory are left, some chunks have all their planes on the device and are updated
 // there. Their weights take blocks, which they get once (make_initialise_plan) and keep; their
-// other planes are beside the blocks. The planner chooses the chunks whose gradients are
-// finished last and whose weights the forward needs first.
+// other planes are beside the blocks. The planner chooses the chunks whose gradients are finished
+// last and whose weights the forward needs first.
 //
 // Everything here is a plain value or a pure function.
 #pragma once
@@ -96,8 +96,8 @@ struct Plan {
   std::vector<OpIndex> waits = {};
   /// 0 in the plans that make_initialise_plan(), make_warm_up_plan() and make_flush_plan() return.
   uint32_t num_blocks = 0;
-  /// [parameter chunk] what the plan decides about it. These three plans have the records of
-  /// their step, but first_block and last_block are their own.
+  /// [parameter chunk] what the plan decides about it. These three plans have the records of their
+  /// step, but first_block and last_block are their own.
   std::vector<ChunkRecord> chunks = {};
   uint32_t gradient_buffers = 0;  ///< 0 in these three plans
   Division division = {};         ///< as in PlanOptions

@@ -1,10 +1,6 @@
 # The kernels of the GPU, compiled for the host into ebb_cuda_emulated, and the code that runs them.
 file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/kernels/*.cu)
-set(options -Wno-unknown-pragmas)
-if(EBB_SANITIZE MATCHES address)
-  list(APPEND options -fno-sanitize-address-use-after-scope)  # a quarter of the time to compile, and kernels keep no addresses
-endif()
-set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "${options}")
+set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
 if(EBB_SANITIZE)
   # The innermost code of the emulation, which accesses only memory of its own. The sanitizers check the kernels, and are told of
   # the switches between stacks.
