@@ -32,11 +32,13 @@ function(ebb_harden target)
 endfunction()
 
 # COMPUTES: the code is optimised also under sanitizers; without it, code for text, files and models compiles in three fifths of
-# the time. Then g++ also warns about unreachable ends of functions under ThreadSanitizer. VECTOR_SOURCES: SIMD code. -O1 would keep the sums of a tile in memory, and the sanitizers would check each of them in
-# the innermost loop (70 % of a test's time). Use after scope is not checked there: the marks took half of the compile time. Fuzz
-# targets run no SIMD code, so it is compiled quickly for them; the parsers are optimised.
-# With EBB_UNITY, several files of a module are compiled as one: builds of CI are made from nothing, and headers took most of the
-# time. So names in unnamed namespaces differ between the files of a module.
+# the time. Then g++ also warns about unreachable ends of functions under ThreadSanitizer. VECTOR_SOURCES: SIMD code. -O1 would
+# keep the sums of a tile in memory, and the sanitizers would check each of them in the innermost loop (70 % of a test's time).
+# Use after scope is not checked there: the marks took half of the compile time. Fuzz targets run no SIMD code, so it is compiled
+# quickly for them; the parsers are optimised.
+# With EBB_UNITY, several files of a module or of a test are compiled as one: builds of CI are made from nothing, and headers took
+# most of the time. So names in unnamed namespaces differ between the files of a module. A file of tests is its own namespace
+# where they would not (tests_of_NAME).
 function(ebb_module name)
   cmake_parse_arguments(ARG "COMPUTES" "" "SOURCES;VECTOR_SOURCES;LIBS" ${ARGN})
   add_library(ebb_${name} STATIC ${ARG_SOURCES} ${ARG_VECTOR_SOURCES})
@@ -105,6 +107,7 @@ function(ebb_compile_test_quickly name computes)
     set(level -O1)
   endif()
   ebb_set_test_options(${name} ${level})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${EBB_UNITY})
   ebb_precompile_test_headers(${name} ${level})
 endfunction()
 

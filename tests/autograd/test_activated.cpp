@@ -8,7 +8,7 @@
 #include "device/sim/sim_device.h"
 #include "scheduler/search/trace_recorder.h"
 
-namespace ebb {
+namespace ebb::tests_of_activated {
 namespace {
 
 constexpr int64_t kRows = 32, kChannels = 64, kInner = 1024, kVocabulary = 100;
@@ -82,4 +82,4 @@ TEST_F(ActivatedTest, MayBeUsedOnce) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_activated

@@ -14,7 +14,7 @@
 #include "device/device.h"
 #include "device/random.h"
 
-namespace ebb {
+namespace ebb::tests_of_classifier {
 namespace {
 
 // ---- The size of slices ------------------------------------------------------------------------
@@ -370,4 +370,4 @@ TEST(SlicedClassifier, AnEvaluationHasTheSameLoss) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_classifier

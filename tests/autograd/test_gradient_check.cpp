@@ -8,7 +8,7 @@
 #include "device/kernels.h"
 #include "device/random.h"
 
-namespace ebb {
+namespace ebb::tests_of_gradient_check {
 namespace {
 
 constexpr int64_t kRows = 6, kChannels = 8;
@@ -200,4 +200,4 @@ TEST(GradientCheck, RefusesWhatItCannotCheck) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_gradient_check

@@ -8,7 +8,7 @@
 #include "device/sim/sim_device.h"
 #include "scheduler/search/trace_recorder.h"
 
-namespace ebb {
+namespace ebb::tests_of_micro_batches {
 namespace {
 
 constexpr int64_t kRows = 4, kChannels = 8, kVocabulary = 20;
@@ -194,4 +194,4 @@ TEST(MicroBatches, AModelMayHaveNoLayers) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_micro_batches

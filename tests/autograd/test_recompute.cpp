@@ -12,7 +12,7 @@
 #include "model_zoo/llama.h"
 #include "scheduler/search/prepare.h"
 
-namespace ebb {
+namespace ebb::tests_of_recompute {
 namespace {
 
 constexpr int64_t kBatch = 2, kLength = 16, kChannels = 64;
@@ -268,4 +268,4 @@ TEST(Recompute, NamesOfSets) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_recompute

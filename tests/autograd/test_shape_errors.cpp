@@ -9,7 +9,7 @@
 #include "device/sim/sim_device.h"
 #include "scheduler/search/trace_recorder.h"
 
-namespace ebb {
+namespace ebb::tests_of_shape_errors {
 namespace {
 
 constexpr int64_t kRows = 8, kWide = 128, kNarrow = 64;
@@ -124,4 +124,4 @@ TEST(ShapeErrors, OfABackwardNameTheLayerOfTheirForward) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_shape_errors

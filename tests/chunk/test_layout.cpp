@@ -4,7 +4,7 @@
 
 #include "chunk/layout.h"
 
-namespace ebb {
+namespace ebb::tests_of_layout {
 namespace {
 
 constexpr size_t kChunk = 128 << 10;  // 65,536 elements of bf16
@@ -109,4 +109,4 @@ TEST(Layout, InvalidSizesAreRejected) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_layout

@@ -13,7 +13,7 @@
 #include "tests/cpu_adam/reference.h"
 #include "tests/cpu_adam/state.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_adamw {
 namespace {
 
 constexpr int kSteps = 12;
@@ -314,4 +314,4 @@ TEST(StatePlanes, AreCountedInGroups) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_adamw

@@ -15,7 +15,7 @@
 #include "system/thread_team.h"
 #include "tests/cpu_adam/state.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_ordered_sum {
 namespace {
 
 constexpr int64_t kCount = 2 * kPieceElements + 41;
@@ -309,4 +309,4 @@ TEST(OrderedSum, RejectsWrongArguments) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_ordered_sum

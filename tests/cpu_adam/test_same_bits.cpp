@@ -11,7 +11,7 @@
 #include "system/thread_team.h"
 #include "tests/cpu_adam/state.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_same_bits {
 namespace {
 
 constexpr int64_t kCount = 2 * 65536 + 41;
@@ -218,4 +218,4 @@ TEST(Denormals, AreKeptWithoutAThreadTeam) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_same_bits

@@ -8,7 +8,7 @@
 #include "system/thread_team.h"
 #include "tests/cpu_adam/state.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_state_hash {
 namespace {
 
 constexpr int64_t kCount = 5003;  // not a multiple of the 2048 masters that are joined at once
@@ -115,4 +115,4 @@ TEST(StateHash, RejectsMissingPlanes) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_state_hash

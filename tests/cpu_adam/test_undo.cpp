@@ -10,7 +10,7 @@
 #include "system/thread_team.h"
 #include "tests/cpu_adam/undo_cases.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_undo {
 namespace {
 
 AdamWStep step_at(int64_t t, float scale = 1) {
@@ -335,4 +335,4 @@ TEST(UndoLog, TakesAByteForEachElementAndMoreForOutliers) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_undo

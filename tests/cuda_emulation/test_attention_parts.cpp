@@ -10,7 +10,7 @@
 #include "cuda/attention.h"
 #include "tests/cuda_emulation/attention_operands.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_attention_parts {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -228,4 +228,4 @@ TEST(AttentionParts, TakeMemoryOnlyWhereThereIsALibrary) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_attention_parts

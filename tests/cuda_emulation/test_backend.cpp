@@ -23,7 +23,7 @@
 #include "tests/device/gate.h"
 #include "tests/error_of.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_backend {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -440,4 +440,4 @@ TEST_F(EmulatedBackend, EveryCallCanBeRefused) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_backend

@@ -5,7 +5,7 @@
 #include "tests/kernels/bit_cases.h"
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_epilogues {
 namespace {
 
 class LibraryWithoutEpilogues {
@@ -81,4 +81,4 @@ TEST(Epilogues, ThatAreReplacedGiveTheSameBitsForMisalignedTensors) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_epilogues

@@ -12,7 +12,7 @@
 #include "tests/error_of.h"
 #include "tests/trainer/cases.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_home_memory {
 namespace {
 
 constexpr size_t kPage = 4096, kMiB = size_t{1} << 20;
@@ -262,4 +262,4 @@ TEST_F(HomeMemoryTest, TrainingGivesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_home_memory

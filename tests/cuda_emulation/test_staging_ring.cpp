@@ -16,7 +16,7 @@
 #include "tests/device/gate.h"
 #include "tests/trainer/watchdog.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_staging_ring {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -186,4 +186,4 @@ TEST_F(StagingRingTest, AHomeOutlivesThePiecesOfAStoreThatWasBrokenOff) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_staging_ring

@@ -16,7 +16,7 @@ namespace {
   std::_Exit(0);
 }
 
-constexpr std::chrono::seconds kDeadline{10};
+constexpr std::chrono::seconds kDeadline{5};
 
 TEST(UnboundedDeathTest, MappingWhileAQueueIsFullHangs) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

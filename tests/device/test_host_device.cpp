@@ -11,7 +11,7 @@
 #include "device/errors.h"
 #include "system/cores.h"
 
-namespace ebb {
+namespace ebb::tests_of_host_device {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -150,4 +150,4 @@ TEST(HostDevice, KernelsRunOnTheStream) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_host_device

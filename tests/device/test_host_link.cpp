@@ -9,7 +9,7 @@
 #include "system/clock.h"
 #include "tests/device/tries.h"
 
-namespace ebb {
+namespace ebb::tests_of_host_link {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -100,4 +100,4 @@ TEST(Link, ACopyTakesWallTimeAndLittleProcessorTime) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_host_link

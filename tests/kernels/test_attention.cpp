@@ -5,7 +5,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_attention {
 namespace {
 
 std::vector<int32_t> packed(int64_t batch, int64_t tokens, std::vector<int64_t> lengths) {
@@ -332,4 +332,4 @@ TEST(AttentionTest, TheComparisonFindsAMaskOffByOne) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_attention

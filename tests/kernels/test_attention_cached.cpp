@@ -4,7 +4,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_attention_cached {
 namespace {
 
 struct CachedCase {
@@ -119,4 +119,4 @@ TEST(AttentionCachedTest, InvalidPositionsAreErrors) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_attention_cached

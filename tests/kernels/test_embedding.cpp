@@ -2,7 +2,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_embedding {
 namespace {
 
 struct Size {
@@ -104,4 +104,4 @@ TEST(Embedding, IndicesOutsideTheTableAreErrors) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_embedding

@@ -8,7 +8,7 @@
 #include "examples/embed/swish_kernels.h"
 #include "tests/kernels/harness.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_example_kernels {
 namespace {
 
 constexpr int64_t kRows = 37, kColumns = 300;
@@ -84,4 +84,4 @@ TEST(OwnKernelOfTheExample, PassesTheGradientCheckOnAGpu) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_example_kernels

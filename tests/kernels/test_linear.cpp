@@ -3,7 +3,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_linear {
 namespace {
 
 constexpr int64_t kTermsAtOnce = 8;
@@ -241,4 +241,4 @@ TEST(Linear, NanStaysInItsRow) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_linear

@@ -5,7 +5,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_linear_activation {
 namespace {
 
 constexpr double kRelative = 1e-6;  // of the sum of the absolute terms
@@ -119,4 +119,4 @@ TEST(LinearActivations, TheCostIncludesProductAndActivation) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_linear_activation

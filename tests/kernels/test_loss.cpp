@@ -3,7 +3,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_loss {
 namespace {
 
 struct Size {
@@ -302,4 +302,4 @@ TEST(Sum, IsTheSumInFp64) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_loss

@@ -2,7 +2,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_norm {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
@@ -134,4 +134,4 @@ TEST(LayerNorm, IsAccurateWithALargeOffset) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_norm

@@ -2,7 +2,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_rms_norm {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
@@ -158,4 +158,4 @@ TEST(RmsNormTest, NanStaysInItsRow) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_rms_norm

@@ -2,7 +2,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_rotary {
 namespace {
 
 struct Case {
@@ -84,4 +84,4 @@ TEST(RotaryTest, BackwardIsTheDerivativeOfForward) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_rotary

@@ -3,7 +3,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_softmax {
 namespace {
 
 struct Size {
@@ -88,4 +88,4 @@ TEST(Softmax, LargeValuesDoNotOverflowAndNanStays) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_softmax

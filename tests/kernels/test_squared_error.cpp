@@ -2,7 +2,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_squared_error {
 namespace {
 
 struct Size {
@@ -64,4 +64,4 @@ TEST(MeanSquaredErrorTest, GradientIsTheDerivativeOfTheLoss) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_squared_error

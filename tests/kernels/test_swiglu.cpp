@@ -3,7 +3,7 @@
 
 #include "tests/kernels/reference.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_swiglu {
 namespace {
 
 struct Size {
@@ -85,4 +85,4 @@ TEST(SwigluTest, LargeGatesDoNotOverflowAndNanStays) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_swiglu

@@ -7,14 +7,10 @@
 #include "model_zoo/hugging_face_config.h"
 
 namespace ebb::test {
-namespace {
 
-Tensor view(const std::vector<int32_t>& values, Shape shape) {
-  // The trainer only reads the memory.
+Tensor tensor_of(const std::vector<int32_t>& values, Shape shape) {
   return {reinterpret_cast<std::byte*>(const_cast<int32_t*>(values.data())), DType::I32, shape};
 }
-
-}  // namespace
 
 std::string hf_folder(const std::string& name) { return std::string(EBB_FIXTURES) + "/hf/" + name; }
 
@@ -63,7 +59,7 @@ MicroBatch LoadedModel::micro_batch(const HfLosses::Batch& batch) {
       {"document_starts", &zeros_}};
   MicroBatch result;
   for (const InputSpec& spec : model_->inputs()) {
-    result.inputs.push_back(view(*values.at(spec.name), {batch_, length_}));
+    result.inputs.push_back(tensor_of(*values.at(spec.name), {batch_, length_}));
   }
   result.num_targets = static_cast<uint64_t>(
       std::count_if(batch.targets.begin(), batch.targets.end(), [](int t) { return t >= 0; }));

@@ -29,6 +29,9 @@ struct HfLosses {
 };
 HfLosses read_hf_losses(const std::string& name);
 
+/// A view of tokens or labels, which a trainer only reads.
+Tensor tensor_of(const std::vector<int32_t>& values, Shape shape);
+
 /// A trainer with the weights of a folder.
 class LoadedModel {
  public:

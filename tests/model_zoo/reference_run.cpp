@@ -8,12 +8,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "device/ignored_label.h"
+#include "tests/model_zoo/hf_folder.h"
+
 namespace ebb::test {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr int32_t kIgnored = -100;
 
 ScheduleShape shape_of(const std::string& name) {
   if (name == "constant") return ScheduleShape::Constant;
@@ -98,7 +99,7 @@ ReferenceMicroBatch read_micro_batch(const Json& json, int64_t length) {
     for (int32_t t = 0; t < length; ++t) batch.positions.push_back(first + t);
   }
   batch.num_targets = static_cast<uint64_t>(std::count_if(
-      batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t != kIgnored; }));
+      batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t != kIgnoredLabel; }));
   return batch;
 }
 
@@ -107,11 +108,6 @@ uint64_t split_mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   return x ^ (x >> 31);
-}
-
-Tensor view(const std::vector<int32_t>& values, Shape shape) {
-  // The trainer only reads the memory.
-  return {reinterpret_cast<std::byte*>(const_cast<int32_t*>(values.data())), DType::I32, shape};
 }
 
 /// Omits the biases of keys in models without rotary positions. Their gradient is 0 except for
@@ -237,11 +233,11 @@ std::vector<MicroBatch> micro_batches_of(const ReferenceRun& reference,
   const Shape shape{reference.batch, reference.length};
   std::vector<MicroBatch> batches;
   for (const ReferenceMicroBatch& b : step) {
-    MicroBatch batch{
-        .inputs = {view(b.tokens, shape), view(b.positions, shape), view(b.targets, shape)},
-        .num_targets = b.num_targets};
+    MicroBatch batch{.inputs = {tensor_of(b.tokens, shape), tensor_of(b.positions, shape),
+                                tensor_of(b.targets, shape)},
+                     .num_targets = b.num_targets};
     for (const auto* more : {&b.token_types, &b.document_starts}) {
-      if (!more->empty()) batch.inputs.push_back(view(*more, shape));
+      if (!more->empty()) batch.inputs.push_back(tensor_of(*more, shape));
     }
     batches.push_back(std::move(batch));
   }
@@ -262,7 +258,7 @@ void write_initial_values(Trainer& trainer, const Model& model, uint64_t seed) {
   }
 }
 
-RunResult run_ebb(const ReferenceRun& reference, const RunSettings& settings) {
+RunResult run_reference(const ReferenceRun& reference, const RunSettings& settings) {
   const auto owned = create_model(reference, settings.dtype);
   const Model& model = *owned;
   const Preparation prepared = prepare_run(model, reference, settings);

@@ -94,7 +94,7 @@ struct RunResult {
   uint32_t num_blocks = 0, num_weight_chunks = 0;
 };
 
-RunResult run_ebb(const ReferenceRun& reference, const RunSettings& settings = {});
+RunResult run_reference(const ReferenceRun& reference, const RunSettings& settings = {});
 
 /// The largest relative deviations. Weights are compared with the largest weight of their
 /// parameter.

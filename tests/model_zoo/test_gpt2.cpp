@@ -15,7 +15,7 @@ void PrintTo(const Deviation& d, std::ostream* os) {
 
 namespace {
 
-constexpr size_t kSmallChunk = 256 << 10;
+constexpr size_t kChunkBytes = 256 << 10;
 
 // The fp32 run of PyTorch deviates by up to 1.4e-7 (losses), 4e-7 (norms) and 5e-5 (weights).
 bool losses_agree(const Deviation& d) { return d.loss < 1e-6; }
@@ -26,7 +26,7 @@ class Gpt2Reference : public testing::TestWithParam<std::string> {};
 
 TEST_P(Gpt2Reference, TrainsLikePyTorch) {
   const ReferenceRun reference = load_reference(GetParam());
-  const Deviation d = deviation(reference, run_ebb(reference));
+  const Deviation d = deviation(reference, run_reference(reference));
   EXPECT_TRUE(losses_agree(d)) << testing::PrintToString(d);
   EXPECT_TRUE(norms_agree(d)) << testing::PrintToString(d);
   EXPECT_TRUE(weights_agree(d)) << testing::PrintToString(d);
@@ -41,12 +41,12 @@ TEST_P(Gpt2Reference, LearningRatesEqualThoseOfPyTorch) {
 
 TEST_P(Gpt2Reference, SmallestBudgetGivesTheSameBits) {
   const ReferenceRun reference = load_reference(GetParam());
-  const RunResult resident = run_ebb(reference);
+  const RunResult resident = run_reference(reference);
   for (const Recompute& recompute : {kRecomputeNone, kRecomputeEach}) {
-    const RunResult tight = run_ebb(reference, {.chunk_bytes = kSmallChunk,
-                                                .recompute = recompute,
-                                                .smallest_budget = true,
-                                                .num_threads = 2});
+    const RunResult tight = run_reference(reference, {.chunk_bytes = kChunkBytes,
+                                                      .recompute = recompute,
+                                                      .smallest_budget = true,
+                                                      .num_threads = 2});
     EXPECT_EQ(tight.losses, resident.losses);
     EXPECT_EQ(tight.norms, resident.norms);
     EXPECT_EQ(tight.parameters, resident.parameters);
@@ -71,18 +71,19 @@ TEST(Gpt2Reference, SomeStepsAreClipped) {
 
 TEST(Gpt2Reference, SmallestBudgetMovesChunksInEveryStep) {
   const ReferenceRun reference = load_reference("wide");
-  const RunResult tight = run_ebb(reference, {.chunk_bytes = kSmallChunk, .smallest_budget = true});
+  const RunResult tight =
+      run_reference(reference, {.chunk_bytes = kChunkBytes, .smallest_budget = true});
   EXPECT_GE(tight.num_weight_chunks, 4u);
   // Each micro-batch uses all weights twice. The last chunk is not full.
   const size_t passes = 2 * reference.steps.size() * reference.options.gradient_accumulation;
-  EXPECT_GT(tight.loaded_bytes, passes * (tight.num_weight_chunks - 2) * kSmallChunk);
+  EXPECT_GT(tight.loaded_bytes, passes * (tight.num_weight_chunks - 2) * kChunkBytes);
 }
 
 // ---- Defects that the comparison must find ------------------------------------------------------
 
 Deviation deviation_with(std::string_view name, const RunSettings& settings) {
   const ReferenceRun reference = load_reference(name);
-  return deviation(reference, run_ebb(reference, settings));
+  return deviation(reference, run_reference(reference, settings));
 }
 
 TEST(Gpt2Defect, AnotherBeta2IsFound) {
@@ -134,15 +135,16 @@ TEST(Gpt2Defect, DecayOfVectorsIsFound) {
   const ReferenceRun reference = load_reference("constant");
   const double decay = reference.options.adam.weight_decay;
   const Deviation d = deviation(
-      reference,
-      run_ebb(reference, {.before_step = [&](Trainer& trainer, const Model& model, double rate) {
-                for (const Parameter& p : model.parameters()) {
-                  if (p.shape.rank() >= 2) continue;
-                  std::vector<float> values = trainer.read_parameter(p.name);
-                  for (float& x : values) x *= static_cast<float>(1 - rate * decay);
-                  trainer.write_parameter(p.name, values);
-                }
-              }}));
+      reference, run_reference(reference, {.before_step = [&](Trainer& trainer, const Model& model,
+                                                              double rate) {
+                                 for (const Parameter& p : model.parameters()) {
+                                   if (p.shape.rank() >= 2) continue;
+                                   std::vector<float> values = trainer.read_parameter(p.name);
+                                   for (float& x : values)
+                                     x *= static_cast<float>(1 - rate * decay);
+                                   trainer.write_parameter(p.name, values);
+                                 }
+                               }}));
   EXPECT_FALSE(losses_agree(d));
   EXPECT_FALSE(weights_agree(d));
 }

@@ -27,22 +27,22 @@ class Gpt2Bf16 : public testing::TestWithParam<std::string> {};
 
 TEST_P(Gpt2Bf16, DeviatesNoMoreThanPyTorch) {
   const ReferenceRun reference = load_reference(GetParam());
-  EXPECT_TRUE(within_pytorchs(reference, run_ebb(reference, {.dtype = DType::BF16})));
+  EXPECT_TRUE(within_pytorchs(reference, run_reference(reference, {.dtype = DType::BF16})));
 }
 
 TEST_P(Gpt2Bf16, DeviatesNoMoreThanPyTorchInFp16) {
   const ReferenceRun reference = load_reference(GetParam());
-  EXPECT_TRUE(within_pytorchs_fp16(reference, run_ebb(reference, {.dtype = DType::F16})));
+  EXPECT_TRUE(within_pytorchs_fp16(reference, run_reference(reference, {.dtype = DType::F16})));
 }
 
 TEST_P(Gpt2Bf16, SmallestBudgetGivesTheSameBits) {
   const ReferenceRun reference = load_reference(GetParam());
-  const RunResult resident = run_ebb(reference, {.dtype = DType::BF16});
-  const RunResult tight = run_ebb(reference, {.dtype = DType::BF16,
-                                              .chunk_bytes = 128 << 10,
-                                              .recompute = kRecomputeEach,
-                                              .smallest_budget = true,
-                                              .num_threads = 2});
+  const RunResult resident = run_reference(reference, {.dtype = DType::BF16});
+  const RunResult tight = run_reference(reference, {.dtype = DType::BF16,
+                                                    .chunk_bytes = 128 << 10,
+                                                    .recompute = kRecomputeEach,
+                                                    .smallest_budget = true,
+                                                    .num_threads = 2});
   EXPECT_EQ(tight.losses, resident.losses);
   EXPECT_EQ(tight.norms, resident.norms);
   EXPECT_EQ(tight.state_hash, resident.state_hash);
@@ -56,20 +56,20 @@ INSTANTIATE_TEST_SUITE_P(Cases, Gpt2Bf16, testing::Values("constant", "clipped",
 TEST(Gpt2Bf16Defect, ARepeatedMicroBatchIsFound) {
   const ReferenceRun reference = load_reference("clipped");
   EXPECT_FALSE(within_pytorchs(
-      reference, run_ebb(reference, {.dtype = DType::BF16, .change_step = [](auto& batches) {
-                                       batches[1] = batches[0];
-                                     }})));
+      reference, run_reference(reference, {.dtype = DType::BF16, .change_step = [](auto& batches) {
+                                             batches[1] = batches[0];
+                                           }})));
 }
 
 /// The tolerance of fp16 is small enough to find a run in bf16.
 TEST(Gpt2Bf16Defect, Bf16InsteadOfFp16IsFound) {
   const ReferenceRun reference = load_reference("clipped");
-  EXPECT_FALSE(within_pytorchs_fp16(reference, run_ebb(reference, {.dtype = DType::BF16})));
+  EXPECT_FALSE(within_pytorchs_fp16(reference, run_reference(reference, {.dtype = DType::BF16})));
 }
 
 TEST(Gpt2Bf16Defect, AMissingLowHalfOfTheMastersIsFound) {
   const ReferenceRun reference = load_reference("wide");
-  const RunResult rounded = run_ebb(
+  const RunResult rounded = run_reference(
       reference,
       {.dtype = DType::BF16, .before_step = [](Trainer& trainer, const Model& model, double) {
          for (const Parameter& p : model.parameters()) {

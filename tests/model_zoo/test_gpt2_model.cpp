@@ -8,7 +8,7 @@
 #include "model_zoo/presets.h"
 #include "tests/model_zoo/reference_run.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_gpt2_model {
 namespace {
 
 constexpr size_t kSmallChunk = 256 << 10;
@@ -221,4 +221,4 @@ TEST(Gpt2Configuration, InvalidOnesAreRejectedWithTheirNumbers) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_gpt2_model

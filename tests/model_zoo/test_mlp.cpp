@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "device/ignored_label.h"
 #include "model_zoo/mlp.h"
 #include "tests/model_zoo/reference_run.h"
 
@@ -13,7 +14,6 @@ namespace ebb::test {
 namespace {
 
 constexpr int64_t kBatch = 6;
-constexpr int32_t kIgnored = -100;
 constexpr double kLearningRate = 0.01;
 const std::vector<int64_t> kWidths = {11, 9, 13, 5};
 
@@ -42,8 +42,8 @@ class Reference {
   StepResult step(const std::vector<Batch>& batches) {
     StepResult result;
     for (const Batch& b : batches) {
-      result.num_targets +=
-          static_cast<uint64_t>(kBatch - std::count(b.labels.begin(), b.labels.end(), kIgnored));
+      result.num_targets += static_cast<uint64_t>(
+          kBatch - std::count(b.labels.begin(), b.labels.end(), kIgnoredLabel));
     }
     gradients_.clear();
     for (const Matrix& w : weights_) gradients_.push_back(0 * w);
@@ -78,7 +78,7 @@ class Reference {
     Matrix dy = Matrix::Zero(kBatch, kWidths.back());
     for (int64_t row = 0; row < kBatch; ++row) {
       const int32_t label = batch.labels[static_cast<size_t>(row)];
-      if (label == kIgnored) continue;
+      if (label == kIgnoredLabel) continue;
       const double log_sum = std::log(logits.row(row).array().exp().sum());
       loss += log_sum - logits(row, label);
       dy.row(row) = scale * (logits.row(row).array() - log_sum).exp();
@@ -122,7 +122,7 @@ Batch make_batch(uint64_t index) {
   for (float& x : batch.x) x *= 8;
   for (int64_t row = 0; row < kBatch; ++row) {
     const int64_t n = static_cast<int64_t>(index) * 3 + row * 2;
-    batch.labels.push_back(n % 5 == 4 ? kIgnored : static_cast<int32_t>(n % kWidths.back()));
+    batch.labels.push_back(n % 5 == 4 ? kIgnoredLabel : static_cast<int32_t>(n % kWidths.back()));
   }
   return batch;
 }
@@ -138,7 +138,7 @@ std::vector<Batch> make_step(uint64_t step, uint64_t num_micro_batches) {
 std::vector<MicroBatch> views(std::vector<Batch>& batches) {
   std::vector<MicroBatch> result;
   for (Batch& b : batches) {
-    const auto ignored = std::count(b.labels.begin(), b.labels.end(), kIgnored);
+    const auto ignored = std::count(b.labels.begin(), b.labels.end(), kIgnoredLabel);
     result.push_back(
         {.inputs = {{reinterpret_cast<std::byte*>(b.x.data()), DType::F32, {kBatch, kWidths[0]}},
                     {reinterpret_cast<std::byte*>(b.labels.data()), DType::I32, {kBatch}}},

@@ -94,7 +94,7 @@ TEST_P(Transformers, GiveTheSameLogits) {
 
 TEST_P(Transformers, TrainTheSame) {
   const ReferenceRun reference = load(GetParam());
-  const Deviation d = deviation(reference, run_ebb(reference));
+  const Deviation d = deviation(reference, run_reference(reference));
   EXPECT_TRUE(losses_agree(d)) << testing::PrintToString(d);
   EXPECT_TRUE(norms_agree(d)) << testing::PrintToString(d);
   EXPECT_TRUE(weights_agree(d)) << testing::PrintToString(d);
@@ -126,7 +126,7 @@ testing::AssertionResult within_transformers(const ReferenceRun& reference, cons
 TEST_P(Transformers, DeviateAsMuchInHalfPrecision) {
   const ReferenceRun reference = load(GetParam());
   for (const DType dtype : {DType::BF16, DType::F16}) {
-    const RunResult result = run_ebb(reference, {.dtype = dtype});
+    const RunResult result = run_reference(reference, {.dtype = dtype});
     EXPECT_TRUE(within_transformers(reference, result, dtype)) << name_of(dtype);
   }
 }
@@ -134,12 +134,12 @@ TEST_P(Transformers, DeviateAsMuchInHalfPrecision) {
 TEST_P(Transformers, SmallestBudgetGivesTheSameBits) {
   const ReferenceRun reference = load(GetParam());
   for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
-    const RunResult resident = run_ebb(reference, {.dtype = dtype});
-    const RunResult tight = run_ebb(reference, {.dtype = dtype,
-                                                .chunk_bytes = 65536 * size_of(dtype),
-                                                .recompute = kRecomputeEach,
-                                                .smallest_budget = true,
-                                                .num_threads = 2});
+    const RunResult resident = run_reference(reference, {.dtype = dtype});
+    const RunResult tight = run_reference(reference, {.dtype = dtype,
+                                                      .chunk_bytes = 65536 * size_of(dtype),
+                                                      .recompute = kRecomputeEach,
+                                                      .smallest_budget = true,
+                                                      .num_threads = 2});
     EXPECT_EQ(tight.losses, resident.losses);
     EXPECT_EQ(tight.norms, resident.norms);
     EXPECT_EQ(tight.parameters, resident.parameters);
@@ -151,7 +151,7 @@ TEST(TransformersRuns, SmallestBudgetMovesChunksInEveryStep) {
   for (const char* name : {"llama3", "qwen3", "mlm"}) {
     const ReferenceRun reference = load(name);
     const RunResult tight =
-        run_ebb(reference, {.chunk_bytes = kSmallChunk, .smallest_budget = true});
+        run_reference(reference, {.chunk_bytes = kSmallChunk, .smallest_budget = true});
     EXPECT_GE(tight.num_weight_chunks, 3u) << name;
     const size_t passes = 2 * reference.steps.size() * reference.options.gradient_accumulation;
     EXPECT_GT(tight.loaded_bytes, passes * (tight.num_weight_chunks - 2) * kSmallChunk) << name;
@@ -161,13 +161,13 @@ TEST(TransformersRuns, SmallestBudgetMovesChunksInEveryStep) {
 TEST(TransformersRuns, VerticalOrderAndOffloadingGiveTheSameBits) {
   for (const char* name : {"qwen3", "mlm"}) {
     const ReferenceRun reference = load(name);
-    const RunResult plain = run_ebb(reference);
+    const RunResult plain = run_reference(reference);
     const auto vertical_and_offloaded = [](TrainerOptions& options) {
       options.schedule.micro_batch_order = MicroBatchOrder::Vertical;
       options.schedule.activations = ActivationPlacement::Offload;
     };
-    const RunResult other =
-        run_ebb(reference, {.chunk_bytes = kSmallChunk, .change_options = vertical_and_offloaded});
+    const RunResult other = run_reference(
+        reference, {.chunk_bytes = kSmallChunk, .change_options = vertical_and_offloaded});
     EXPECT_EQ(other.losses, plain.losses) << name;
     EXPECT_EQ(other.state_hash, plain.state_hash) << name;
   }
@@ -202,7 +202,7 @@ TEST_P(TransformersDefect, IsFound) {
   ReferenceRun reference = load(GetParam().of);
   GetParam().insert(std::get<LlamaConfig>(reference.config));
   EXPECT_FALSE(logits_agree(logits_deviation(reference)));
-  EXPECT_FALSE(losses_agree(deviation(reference, run_ebb(reference))));
+  EXPECT_FALSE(losses_agree(deviation(reference, run_reference(reference))));
 }
 
 Deviation with_inputs(const std::string& name, const std::function<void(ReferenceMicroBatch&)>& f) {
@@ -210,7 +210,7 @@ Deviation with_inputs(const std::string& name, const std::function<void(Referenc
   for (auto& step : reference.steps) {
     for (ReferenceMicroBatch& batch : step) f(batch);
   }
-  return deviation(reference, run_ebb(reference));
+  return deviation(reference, run_reference(reference));
 }
 
 TEST(TransformersDefect, AMissingDocumentMaskIsFound) {
@@ -248,7 +248,7 @@ TEST(TransformersDefect, AMissingTokenTypeIsFound) {
 
 TEST(TransformersDefect, AMissingLowHalfOfTheMastersIsFound) {
   const ReferenceRun reference = load("qwen3");
-  const RunResult rounded = run_ebb(
+  const RunResult rounded = run_reference(
       reference,
       {.dtype = DType::BF16, .before_step = [](Trainer& trainer, const Model& model, double) {
          for (const Parameter& p : model.parameters()) {

@@ -8,7 +8,7 @@
 #include "scheduler/plan/traffic.h"
 #include "tests/scheduler/plan_cases.h"
 
-namespace ebb {
+namespace ebb::tests_of_traffic {
 namespace {
 
 using test::Case;
@@ -115,4 +115,4 @@ TEST(Traffic, TheSumsAreThoseOfThePlan) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_traffic

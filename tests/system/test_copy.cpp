@@ -7,7 +7,7 @@
 
 #include "system/copy.h"
 
-namespace ebb {
+namespace ebb::tests_of_copy {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -37,4 +37,4 @@ TEST(CopyBytes, EverySizeAndAlignment) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_copy

@@ -8,7 +8,7 @@
 
 #include "system/pages.h"
 
-namespace ebb {
+namespace ebb::tests_of_pages {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -36,4 +36,4 @@ TEST(TouchPages, GivesMemoryToEachPageOfTheRange) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_pages

@@ -15,7 +15,7 @@
 #include "tools/run_config.h"
 #include "tools/train_flags.h"
 
-namespace ebb {
+namespace ebb::tests_of_config_file {
 namespace {
 
 const std::vector<Flag> kFlags = {{{"--steps"}, "", "", "Data", Flag::Takes::One}};
@@ -216,4 +216,4 @@ TEST_F(TrainConfig, TheHomeFolderIsExpandedInPaths) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_config_file

@@ -13,7 +13,7 @@
 #include "tools/config_file.h"
 #include "tools/run_config.h"
 
-namespace ebb {
+namespace ebb::tests_of_config_text {
 namespace {
 
 using Takes = Flag::Takes;
@@ -349,4 +349,4 @@ TEST(ConfigText, NumbersOfACheckpointStayNumbers) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_config_text

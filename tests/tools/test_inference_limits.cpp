@@ -14,7 +14,7 @@
 
 #include "tests/tools/run_ebb.h"
 
-namespace ebb {
+namespace ebb::tests_of_inference_limits {
 namespace {
 
 class InferenceLimits : public testing::Test {
@@ -212,4 +212,4 @@ TEST_F(InferenceLimits, ASignalEndsAGenerationAfterItsToken) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_inference_limits

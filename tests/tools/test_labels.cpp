@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "device/ignored_label.h"
 #include "io/json_file.h"
 #include "io/json_text.h"
 #include "tests/bytes_of.h"
@@ -15,7 +16,6 @@
 namespace ebb::test {
 namespace {
 
-constexpr int32_t kIgnored = -100;
 constexpr double kTolerance = 1e-5;  // relative, between a loss in fp32 and in fp64
 
 // ---- Runs of a toy model on text ----
@@ -27,7 +27,7 @@ class LabelRuns : public CheckpointRuns {
   /// Returns the next token as the label of each token. The last token has no label.
   std::vector<int32_t> next_tokens() const {
     const std::string text = content_of(text_);
-    std::vector<int32_t> labels(kNumTokens, kIgnored);
+    std::vector<int32_t> labels(kNumTokens, kIgnoredLabel);
     for (size_t i = 0; i + 1 < kNumTokens; ++i) labels[i] = static_cast<uint8_t>(text[i + 1]);
     return labels;
   }
@@ -53,7 +53,7 @@ TEST_F(LabelRuns, NextTokensAsLabelsAreTheDefault) {
   const std::string labels_file = labels("labels", next_tokens());
   EXPECT_EQ(hash_of({"--steps", "2", "--labels", labels_file}), hash_of({"--steps", "2"}));
   std::vector<int32_t> others = next_tokens();
-  others[100] = kIgnored;
+  others[100] = kIgnoredLabel;
   EXPECT_NE(hash_of({"--steps", "5", "--labels", labels("others", others)}),
             hash_of({"--steps", "5"}));
 }
@@ -61,7 +61,7 @@ TEST_F(LabelRuns, NextTokensAsLabelsAreTheDefault) {
 // A row contains one document of 32 tokens, or two that do not attend to each other.
 TEST_F(LabelRuns, PackedDocumentsHaveTheBitsOfUnpackedOnes) {
   std::vector<int32_t> within = next_tokens();
-  for (size_t i = 31; i < kNumTokens; i += 32) within[i] = kIgnored;
+  for (size_t i = 31; i < kNumTokens; i += 32) within[i] = kIgnoredLabel;
   const std::string unpacked = labels("labels", within);
   const std::string packed = documents_of(32);
   for (const char* preset : {"toy-bytes", "llama-toy-bytes"}) {
@@ -84,7 +84,7 @@ TEST_F(LabelRuns, PackedDocumentsHaveTheBitsOfUnpackedOnes) {
 
 TEST_F(LabelRuns, ASmallerBudgetGivesTheSameBits) {
   std::vector<int32_t> some = next_tokens();
-  for (size_t i = 0; i < kNumTokens; i += 1 + i % 5) some[i] = kIgnored;
+  for (size_t i = 0; i < kNumTokens; i += 1 + i % 5) some[i] = kIgnoredLabel;
   const Arguments common = {"--steps",     "2",
                             "--labels",    labels("labels", some),
                             "--documents", documents({0, 7, 8, 50, 51, 333, 704})};
@@ -98,7 +98,7 @@ TEST_F(LabelRuns, ASmallerBudgetGivesTheSameBits) {
 
 TEST_F(LabelRuns, AResumedRunHasTheSameBits) {
   std::vector<int32_t> some = next_tokens();
-  for (size_t i = 0; i < kNumTokens; i += 3) some[i] = kIgnored;
+  for (size_t i = 0; i < kNumTokens; i += 3) some[i] = kIgnoredLabel;
   const std::string labels_file = labels("labels", some);
   const std::string documents_file = documents({0, 30, 45, 300});
   const Arguments flags = {"--labels",       labels_file, "--documents",      documents_file,
@@ -119,14 +119,14 @@ TEST_F(LabelRuns, AResumedRunHasTheSameBits) {
   EXPECT_EQ(log(), uninterrupted);
   EXPECT_EQ(resumed.err.find("results differ from those"), std::string::npos) << resumed.err;
   // Other labels change the results, so they are reported.
-  some[1] = kIgnored;
+  some[1] = kIgnoredLabel;
   const Outcome other = succeed({"train", "--resume", second, "--labels", labels("others", some)});
   EXPECT_SAYS(other.err, "--labels was " + labels_file + " and is");
 }
 
 TEST_F(LabelRuns, AStepWithoutLabelsIsReportedAndUpdatesNothing) {
   std::vector<int32_t> some = next_tokens();
-  std::fill_n(some.begin(), 8 * 32, kIgnored);  // all labels of the first step
+  std::fill_n(some.begin(), 8 * 32, kIgnoredLabel);  // all labels of the first step
   const Arguments common = {"--labels", labels("labels", some), "--order", "sequential"};
   const auto with = [&](const Arguments& more) { return succeed(train(common + more)); };
   const Outcome outcome = with({"--steps", "2"});
@@ -166,8 +166,8 @@ TEST_F(LabelRuns, FilesThatDoNotFitAreRefused) {
   EXPECT_REFUSED(run(train({"--eval-documents", text_})), "--eval-documents needs --eval-data");
   EXPECT_EQ(run(train({"--labels", path("none")})).exit_code, 2);
   // All labels are after the tokens that the evaluation uses.
-  std::fill_n(values.begin(), 600, kIgnored);
-  values.back() = kIgnored;
+  std::fill_n(values.begin(), 600, kIgnoredLabel);
+  values.back() = kIgnoredLabel;
   EXPECT_REFUSED(run(train({"--eval-data", text_, "--eval-labels", labels("late", values),
                             "--eval-batches", "3"})),
                  "the labels of all 384 tokens of an evaluation are -100");
@@ -181,7 +181,7 @@ struct Batch {
 
   double num_targets() const {
     return static_cast<double>(targets.size()) -
-           static_cast<double>(std::ranges::count(targets, kIgnored));
+           static_cast<double>(std::ranges::count(targets, kIgnoredLabel));
   }
 };
 
@@ -206,7 +206,7 @@ class LabelsOfFolder : public testing::TestWithParam<const char*> {
       text.append(batch.tokens.begin(), batch.tokens.end());
       labels.insert(labels.end(), batch.targets.begin(), batch.targets.end());
     }
-    labels.push_back(kIgnored);
+    labels.push_back(kIgnoredLabel);
     text += '\0';  // a sample must have a next token, even if it is not used
     Arguments arguments = {"train",
                            "--model",
@@ -269,7 +269,7 @@ TEST_P(LabelsOfFolder, TheMeanIsOverTheLabelsOfTheWholeStep) {
 }
 
 TEST_P(LabelsOfFolder, AMicroBatchWithoutLabelsIsNotCounted) {
-  std::ranges::fill(batches_[1].targets, kIgnored);
+  std::ranges::fill(batches_[1].targets, kIgnoredLabel);
   for (const char* order : {"horizontal", "vertical"}) {
     EXPECT_NEAR(loss_of_step({"--micro-batch-size", "2", "--gradient-accumulation", "3",
                               "--micro-batch-order", order}) /
@@ -314,7 +314,7 @@ class BertRuns : public LabelRuns {
   void SetUp() override {
     LabelRuns::SetUp();
     std::string text;
-    std::vector<int32_t> labels(15 * 40 + 1, kIgnored);
+    std::vector<int32_t> labels(15 * 40 + 1, kIgnoredLabel);
     for (size_t i = 0; i < labels.size(); ++i) {
       const auto token = static_cast<int32_t>(i * 7 % 36);
       if (i % 5 == 2) labels[i] = token;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "comm/thread_ranks.h"
+#include "device/ignored_label.h"
 #include "device/random.h"
 
 namespace ebb::test {
@@ -15,7 +16,6 @@ namespace {
 
 constexpr uint64_t kDataSeed = 7;
 constexpr double kLearningRate = 1e-3;
-constexpr int32_t kIgnored = -100;
 
 Tensor tensor_of(std::vector<int32_t>& values, int64_t length) {
   return {reinterpret_cast<std::byte*>(values.data()), DType::I32, {kMicroBatchSize, length}};
@@ -51,8 +51,8 @@ Data::Data(const Gpt2Config& config, int64_t length, uint32_t num_micro_batches,
     for (size_t i = 0; i < count; ++i) {
       tokens[i] = token();
       positions[i] = static_cast<int32_t>(i) % static_cast<int32_t>(length);
-      targets[i] = (i + k) % 7 == 0 ? kIgnored : token();
-      batch.num_targets += targets[i] != kIgnored;
+      targets[i] = (i + k) % 7 == 0 ? kIgnoredLabel : token();
+      batch.num_targets += targets[i] != kIgnoredLabel;
     }
     batch.inputs = {tensor_of(tokens, length), tensor_of(positions, length),
                     tensor_of(targets, length)};

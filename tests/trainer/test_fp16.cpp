@@ -8,7 +8,7 @@
 #include "model_zoo/mlp.h"
 #include "tests/trainer/cases.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_fp16 {
 namespace {
 
 constexpr double kLearningRate = 1e-3;
@@ -163,4 +163,4 @@ TEST(Fp16, TakesFourteenBytesPerParameterInHostMemory) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_fp16

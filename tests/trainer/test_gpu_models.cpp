@@ -26,14 +26,14 @@ TEST_P(GpuModels, TrainLikePyTorch) {
   RunSettings settings{.chunk_bytes = std::max(size_t{256} << 10, smallest_chunk_on_gpu()),
                        .smallest_budget = true,
                        .device = DeviceKind::Cuda};
-  const RunResult gpu = run_ebb(reference, settings);
+  const RunResult gpu = run_reference(reference, settings);
   for (size_t s = 0; s < kSteps; ++s) {
     EXPECT_NEAR(gpu.losses[s], reference.losses[s], 1e-6 * reference.losses[s]) << "step " << s;
     EXPECT_NEAR(gpu.norms[s], reference.norms[s], 4e-6 * reference.norms[s]) << "step " << s;
   }
   settings.recompute = kRecomputeEach;
   settings.smallest_budget = false;
-  EXPECT_EQ(run_ebb(reference, settings).state_hash, gpu.state_hash);
+  EXPECT_EQ(run_reference(reference, settings).state_hash, gpu.state_hash);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, GpuModels,

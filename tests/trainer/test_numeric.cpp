@@ -9,7 +9,7 @@
 #include "tests/error_of.h"
 #include "tests/trainer/cases.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_numeric {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -160,4 +160,4 @@ TEST(Numeric, AStepWithoutTargetsIsAnError) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_numeric

@@ -10,7 +10,7 @@
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/trainer/cases.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_pinned_limit {
 namespace {
 
 constexpr size_t kPage = 4096, kMiB = size_t{1} << 20;
@@ -94,4 +94,4 @@ TEST_F(PinnedLimit, TheHomeGetsWhatAnInferencesResultsLeave) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_pinned_limit

@@ -10,7 +10,7 @@
 #include "tests/trainer/cases.h"
 #include "tests/trainer/watchdog.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_refusals {
 namespace {
 
 constexpr double kLearningRate = 1e-3;
@@ -287,4 +287,4 @@ TEST_F(BrokenContract, MoreCallsThanTheTrace) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_refusals

@@ -11,7 +11,7 @@
 #include "tests/trainer/cases.h"
 #include "tests/trainer/watchdog.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_speculation {
 namespace {
 
 constexpr float kNever = 1e9f, kAlways = 1e-3f;
@@ -291,4 +291,4 @@ TEST_F(SpeculationPlan, IsInvalidIfNoRecordSaysSo) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_speculation

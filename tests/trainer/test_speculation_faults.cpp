@@ -7,7 +7,7 @@
 #include "tests/trainer/cases.h"
 #include "tests/trainer/watchdog.h"
 
-namespace ebb::test {
+namespace ebb::test::tests_of_speculation_faults {
 namespace {
 
 constexpr double kLearningRate = 1e-3;
@@ -110,4 +110,4 @@ TEST(Speculation, AStepBeyondTheLimitOfSkippedStepsIsRolledBack) {
 }
 
 }  // namespace
-}  // namespace ebb::test
+}  // namespace ebb::test::tests_of_speculation_faults
