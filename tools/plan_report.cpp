@@ -161,6 +161,23 @@ Json to_json(const Ledger& ledger) {
   return classes;
 }
 
+Json to_json(const Traffic& traffic) {
+  Json rows = Json::array();
+  for (int c = 0; c < kNumTrafficClasses; ++c) {
+    for (int r = 0; r < kNumMoveReasons; ++r) {
+      const auto traffic_class = static_cast<TrafficClass>(c);
+      const auto reason = static_cast<MoveReason>(r);
+      const MovedBytes moved = traffic.of(traffic_class, reason);
+      if (moved.is_empty()) continue;
+      rows.push_back({{"class", name_of(traffic_class)},
+                      {"reason", name_of(reason)},
+                      {"loaded_bytes", moved.loaded_bytes},
+                      {"stored_bytes", moved.stored_bytes}});
+    }
+  }
+  return rows;
+}
+
 /// "4, each with 4 of 16 micro-batches; 4 groups; 3.62 x the speed of one rank with its best plan"
 std::string ranks_text(const PlannedStep& step) {
   const Division& division = step.prepared.division;
@@ -426,6 +443,7 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step,
     json["candidates"].push_back(to_json(candidate, p.num_layers));
   }
   json["memory"] = to_json(p.ledger);
+  json["traffic"] = to_json(traffic_of(p.plan, *p.layout));
   if (step.num_ranks() > 1) json["ranks"] = ranks_json(step);
   return json_text(json, 2) + "\n";
 }

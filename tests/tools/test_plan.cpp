@@ -16,7 +16,7 @@
 #include "tests/tools/plan_command.h"
 #include "tools/advice.h"
 
-namespace ebb {
+namespace ebb::tests_of_plan {
 namespace {
 
 using Json = nlohmann::json;
@@ -80,6 +80,13 @@ TEST_F(PlanCommand, AddsUpToItsTotals) {
   EXPECT_EQ(device, planned["device_bytes"]);
   EXPECT_EQ(host, planned["host_bytes"]);
   EXPECT_LE(host, 1'024'000'000'000u);
+  uint64_t loaded = 0, stored = 0;
+  for (const Json& row : planned["traffic"]) {
+    loaded += row["loaded_bytes"].get<uint64_t>();
+    stored += row["stored_bytes"].get<uint64_t>();
+  }
+  EXPECT_EQ(loaded, planned["loaded_bytes"]);
+  EXPECT_EQ(stored, planned["stored_bytes"]);
   const Json& chosen = planned["candidates"][planned["chosen"].get<size_t>()];
   EXPECT_EQ(chosen["predicted_seconds"], planned["predicted_seconds"]);
   EXPECT_GE(planned["predicted_seconds"], planned["bound_seconds"]);
@@ -457,4 +464,4 @@ TEST_F(PlanCommand, AgreesWithTheMemoryOfModels) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::tests_of_plan
