@@ -58,14 +58,30 @@ std::optional<MemoryAnswer> answer_with_ram(const TrainOptions& options, const P
   return MemoryAnswer{.gpu = device, .ram = size, .host_bytes = *host_bytes};
 }
 
+/// RAM for a training on the host, with this device budget.
+std::vector<MemoryAnswer> ram_of_host(TrainOptions options, const PlanContext& context,
+                                      size_t device_bytes) {
+  options.device_memory = device_bytes;
+  const auto host_bytes = least_host_bytes(options, context);
+  if (!host_bytes) return {};
+  const size_t bytes = *host_bytes + device_bytes * planned_place(options).ranks_per_machine();
+  const auto size = smallest(kRam, bytes);
+  if (!size) return {};
+  return {{.has_gpu = false, .ram = size, .host_bytes = bytes}};
+}
+
 }  // namespace
 
 std::vector<MemoryAnswer> memory_that_fits(const TrainOptions& options, const PlanContext& context,
                                            const MemoryNeed& need) {
   const auto least_device = need.least_device_bytes;
-  if (context.total_memory_bytes || !least_device) return {};
+  if (!least_device) return {};
   PlanContext elsewhere = context;
   elsewhere.is_here = false;  // other machines may have more memory
+  if (context.total_memory_bytes) {
+    const size_t bytes = options.device_memory.value_or(*least_device);
+    return ram_of_host(options, elsewhere, std::max(bytes, *least_device));
+  }
   std::vector<MemoryAnswer> answers;
   const auto add = [&answers](const std::optional<MemoryAnswer>& answer) {
     if (answer) answers.push_back(*answer);
@@ -87,6 +103,10 @@ std::vector<MemoryAnswer> memory_that_fits(const TrainOptions& options, const Pl
 }
 
 std::string memory_text(const MemoryAnswer& answer) {
+  if (!answer.has_gpu) {
+    return fmt::format("{} GB of RAM would do (the run takes {})", answer.ram->gigabytes,
+                       format_bytes(answer.host_bytes));
+  }
   const std::string gpu =
       answer.gpu ? fmt::format("a GPU with {} GB", answer.gpu->gigabytes) : "this GPU";
   if (!answer.ram) return fmt::format("{} would do, with this RAM", gpu);

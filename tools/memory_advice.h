@@ -20,14 +20,16 @@ struct MemorySize {
 
 /// Memory with which a training fits.
 struct MemoryAnswer {
+  bool has_gpu = true;                 ///< false: the host is the device
   std::optional<MemorySize> gpu = {};  ///< nullopt: that of the machine
   std::optional<MemorySize> ram = {};  ///< nullopt: that of the machine
-  size_t host_bytes = 0;  ///< host memory that the training needs then; 0: not computed
+  /// Host memory that the training needs then, with that of a host device; 0: not computed.
+  size_t host_bytes = 0;
 };
 
 /// Enough RAM with the machine's GPU, and enough GPU memory with its RAM, if there are such sizes.
-/// If neither is enough alone, the smallest GPU memory that works, and the RAM for it. No answers
-/// if the host is the device.
+/// If neither is enough alone, the smallest GPU memory that works, and the RAM for it. If the host
+/// is the device, enough RAM for both.
 std::vector<MemoryAnswer> memory_that_fits(const TrainOptions& options, const PlanContext& context,
                                            const MemoryNeed& need);
 

@@ -54,6 +54,15 @@ size_t home_bytes_of_chunk(const Layout& layout) {
          layout.chunk_elements() * size_of(layout.gradient_type());
 }
 
+/// Host and device memory fit alone, but not together. `room_bytes` is what the smallest home
+/// leaves for the device, and `least_device_bytes` is what the smallest device budget takes.
+class TogetherTooLarge : public PlanError {
+ public:
+  TogetherTooLarge(const std::string& message, size_t room_bytes, size_t least_device_bytes)
+      : PlanError(message), room_bytes(room_bytes), least_device_bytes(least_device_bytes) {}
+  size_t room_bytes, least_device_bytes;
+};
+
 /// Plans every schedule on several threads. The result does not depend on their order.
 class Choice {
  public:
@@ -295,12 +304,10 @@ class Choice {
     }
     for (size_t i = 0; i < tried_.size(); ++i) {
       if (i == best.schedule_index) prepared.chosen = prepared.candidates.size() + best.row;
-      for (const Candidate& c : tried_[i].candidates) {
-        prepared.smallest_device_bytes =
-            std::min(prepared.smallest_device_bytes, c.smallest_device_bytes);
-        prepared.candidates.push_back(c);
-      }
+      std::ranges::copy(tried_[i].candidates, std::back_inserter(prepared.candidates));
     }
+    prepared.smallest_device_bytes =
+        std::min(prepared.smallest_device_bytes, smallest_device_bytes());
     return prepared;
   }
 
@@ -322,7 +329,10 @@ class Choice {
     const auto least = std::ranges::min_element(tried_, {}, &Tried::least_at_home);
     if (!least->too_large_at_home.empty()) {
       if (least->least_at_home <= budgets_.host_memory.value_or(SIZE_MAX)) {
-        throw PlanError(least->too_large_at_home);  // only the total memory is too small
+        const size_t total = budgets_.total_memory.value_or(0);
+        throw TogetherTooLarge(least->too_large_at_home,
+                               total - std::min(total, least->least_at_home),
+                               smallest_device_bytes());
       }
       throw HomeTooSmall(least->too_large_at_home, least->least_at_home);
     }
@@ -335,6 +345,15 @@ class Choice {
       if (nearer) nearest = context;
     }
     throw_too_large_for_device(*nearest, budgets_.device_memory.value_or(0));
+  }
+
+  /// The smallest device budget with which one of the schedules works if host memory suffices.
+  size_t smallest_device_bytes() const {
+    size_t bytes = SIZE_MAX;
+    for (const Tried& tried : tried_) {
+      for (const Candidate& c : tried.candidates) bytes = std::min(bytes, c.smallest_device_bytes);
+    }
+    return bytes;
   }
 
   const Model& model_;
@@ -355,7 +374,22 @@ class Choice {
 
 Preparation choose(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                    const Machine& machine) {
-  return Choice(model, options, budgets, machine).run();
+  try {
+    return Choice(model, options, budgets, machine).run();
+  } catch (const TogetherTooLarge& refused) {
+    // Other functions plan for other ranks with the budgets of the caller.
+    const bool is_open = !budgets.device_memory && budgets.place.num_ranks == 1;
+    if (!is_open || refused.room_bytes < refused.least_device_bytes) throw;
+    Budgets smaller = budgets;
+    for (const size_t bytes : {refused.room_bytes, refused.least_device_bytes}) {
+      smaller.device_memory = bytes;
+      try {
+        return Choice(model, options, smaller, machine).run();
+      } catch (const PlanError&) {  // with less device memory, more is in host memory
+      }
+    }
+    throw;
+  }
 }
 
 }  // namespace ebb

@@ -24,6 +24,10 @@ namespace ebb {
 /// model cannot run with the options. If no candidate fits the budgets, throws PlanError, whose
 /// text says with which smallest budget one does. If host memory is too small, the PlanError is a
 /// HomeTooSmall, which has this budget as a number.
+///
+/// Without a budget of device memory, the device gets as much as the model can use. If this and the
+/// host memory are more than the total memory, the device gets what the host memory leaves (one
+/// rank; several ranks throw).
 Preparation choose(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                    const Machine& machine);
 

@@ -68,8 +68,9 @@ inline Division division_of(const TrainerOptions& options, const RankPlace& plac
 
 /// Budgets of one rank in bytes, the device for which memory is counted, and which rank it is.
 struct Budgets {
-  std::optional<size_t> device_memory = {};  ///< nullopt: as much as the model can use
-  std::optional<size_t> host_memory = {};    ///< nullopt: not checked
+  /// nullopt: as much as the model can use, or what is left of total_memory (one rank)
+  std::optional<size_t> device_memory = {};
+  std::optional<size_t> host_memory = {};  ///< nullopt: not checked
   /// Device and host memory together, for the host backend; nullopt: not checked.
   std::optional<size_t> total_memory = {};
   DeviceProfile device = {};

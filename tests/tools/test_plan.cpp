@@ -350,6 +350,21 @@ TEST_F(PlanCommand, SaysWhichUsualSizesOfMemoryWouldDo) {
   EXPECT_SAYS(text, "a GPU with 48 GB would do");
 }
 
+/// The memory of the device is RAM, too.
+TEST_F(PlanCommand, SaysHowMuchRamAHostNeeds) {
+  const Arguments settings = kToy + Arguments{"--device-memory", "4MiB"};
+  const Json refused = plan_json(settings + Arguments{"--host-memory", "5MiB"}, 3);
+  ASSERT_EQ(refused["memory_that_fits"].size(), 1u) << refused;
+  const Json& ram = refused["memory_that_fits"][0];
+  EXPECT_EQ(ram["ram_gigabytes"], 16);
+  EXPECT_FALSE(ram.contains("gpu_gigabytes"));
+  const uint64_t of_host = ram["host_bytes"].get<uint64_t>() - (uint64_t{4} << 20);
+  plan_json(settings + Arguments{"--host-memory", std::to_string(of_host)});
+  plan_json(settings + Arguments{"--host-memory", std::to_string(of_host - 1)}, 3);
+  EXPECT_SAYS(plan(settings + Arguments{"--host-memory", "5MiB"}).out,
+              "16 GB of RAM would do (the run takes ");
+}
+
 TEST_F(PlanCommand, ARefusedPlanNamesWhatWasPlanned) {
   const std::string page = (folder_.path() / "page.html").string();
   const Outcome refused = plan({"--preset", "toy-bytes", "--machine", "rtx4090", "--seq-length",

@@ -248,7 +248,26 @@ TEST_F(ChooseTest, BothTiersMustFitTogetherInSharedMemory) {
       prepare(model_, options, {.total_memory = needed - 1, .device = {.num_threads = 1}});
   EXPECT_FALSE(less.schedule.recompute.groups.empty());
   EXPECT_SAYS(less.candidates[0].why_not, "in all");
-  EXPECT_THROW(prepare(model_, options, {.total_memory = needed / 2, .device = {.num_threads = 1}}),
+}
+
+TEST_F(ChooseTest, TheDeviceGetsWhatTheHostLeavesOfSharedMemory) {
+  const TrainerOptions options = open(1);
+  const auto total_of = [](const Preparation& p) {
+    return p.ledger.total(Tier::Host) + p.ledger.total(Tier::Device);
+  };
+  const size_t smallest =
+      prepare(model_, options, {.device = {.num_threads = 1}}).smallest_device_bytes;
+  const size_t least =
+      total_of(prepare(model_, options, {.device_memory = smallest, .device = {.num_threads = 1}}));
+  const Preparation tight =
+      prepare(model_, options, {.total_memory = least, .device = {.num_threads = 1}});
+  EXPECT_LE(total_of(tight), least);
+  EXPECT_LT(tight.num_blocks, tight.full_blocks);
+  const Preparation roomy =
+      prepare(model_, options, {.total_memory = least + least / 8, .device = {.num_threads = 1}});
+  EXPECT_LE(total_of(roomy), least + least / 8);
+  EXPECT_GT(roomy.num_blocks, tight.num_blocks);
+  EXPECT_THROW(prepare(model_, options, {.total_memory = least / 2, .device = {.num_threads = 1}}),
                PlanError);
 }
 
