@@ -251,7 +251,8 @@ std::string format_changes(std::span<const PlannedChange> changes, size_t most) 
                         format_bytes(c.host_bytes), c.text, price);
   }
   if (changes.front().relative_time > 0) {
-    text += "  \"time\" compares the time for a token with this run on a machine with enough RAM\n";
+    text +=
+        "  \"time\" compares the time for a token with this run on a machine with unlimited RAM\n";
   }
   return text;
 }

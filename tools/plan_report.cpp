@@ -458,7 +458,7 @@ std::string format_misfit(const Misfit& misfit) {
                         format_gigabytes(*misfit.assumed_host_bytes));
   }
   if (misfit.with_unlimited_host) {
-    text += fmt::format("speed   with enough RAM, this GPU is predicted to reach {}\n",
+    text += fmt::format("speed   with unlimited RAM, this GPU is predicted to reach {}\n",
                         speed_text(*misfit.with_unlimited_host));
   }
   std::string_view title = "memory";

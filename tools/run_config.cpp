@@ -241,8 +241,8 @@ std::vector<std::string> changes(const RunConfig& before, const RunConfig& now) 
       continue;
     }
     found.push_back(
-        fmt::format("--{} was {} and is {}: results differ from those of a run that was "
-                    "never interrupted",
+        fmt::format("--{} was {} and is {}: the run goes on, with other results than a run that "
+                    "had this value from its start",
                     name, joined(was), joined(is)));
   }
   return found;

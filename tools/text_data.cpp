@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -41,11 +42,12 @@ bool has_tokens(const std::string& path) {
   }
 }
 
+bool exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
 bool is_text(const std::vector<std::string>& paths, TokenType type) {
-  const auto exists = [](const std::string& path) {
-    std::error_code error;
-    return fs::exists(path, error);
-  };
   return type == TokenType::Auto && !paths.empty() && std::ranges::all_of(paths, exists) &&
          std::ranges::none_of(paths, has_tokens);
 }
@@ -137,6 +139,11 @@ bool tokenize_text(TrainOptions& options, const std::function<bool()>& stop) {
   if (tokenizer.empty()) return true;  // the tokens are bytes, or reading the data refuses the text
   for (const TextFlags& set : sets) refuse_annotations(set);
   const bool trains = trains_tokenizer(options);
+  if (trains) {
+    for (const std::string& path : options.data) {
+      if (!exists(path)) throw InputError("cannot open data", path, ENOENT);
+    }
+  }
   if (trains && (sets.empty() || sets.front().name != "--data")) {
     throw ConfigError(
         fmt::format("--tokenizer {} trains a vocabulary on text, and --data is token files: give "

@@ -29,9 +29,10 @@ namespace {
 
 /// The words of the progress (progress.h) that users of PyTorch do not know.
 constexpr const char* kProgressNote =
-    "In the progress, \"90 % of bound\" compares the shortest time in which this machine could do "
-    "a step with the measured time, and \"stall 5 %\" is the share of the step in which the "
-    "device waited for copies or updates.";
+    "In the progress, \"90 % of bound\" compares the shortest time of a step, if kernels, copies "
+    "and updates are as fast as they were in this step, with the measured time: it says how well "
+    "they overlap. \"stall 5 %\" is the share of the step in which the device waited for copies or "
+    "updates.";
 
 /// Returns the result of `work`. Its errors name the flags that come from the checkpoint.
 template <class Work>
@@ -111,6 +112,16 @@ std::unique_ptr<const SaveFolder> take_save_folder(const TrainRequest& request) 
       request.resumed ? request.resumed->run.position.step : 0);
 }
 
+/// "stopped after step 68 of 200; to continue: ebb train --resume run"
+std::string stop_notice(const TrainOptions& options, const TrainSetup& setup,
+                        const Summary& summary) {
+  const std::string stopped =
+      fmt::format("stopped after step {} of {}", summary.end.steps, setup.num_steps());
+  if (options.save.empty()) return stopped;
+  if (summary.end.steps == 0) return stopped + "; nothing is saved";
+  return fmt::format("{}; to continue: ebb train --resume {}", stopped, options.save);
+}
+
 /// Advice is given only after runs of this many seconds, because planning it takes some seconds.
 constexpr double kWorthAdvice = 10;
 
@@ -131,8 +142,7 @@ int train(const TrainRequest& request, const TrainSetup& setup, const SaveFolder
       run_training(request, setup, config, folder, std::move(files), progress, signals);
   progress.finish();
   if (summary.signal != 0) {
-    progress.notice(
-        fmt::format("stopped after step {} of {}", summary.end.steps, setup.num_steps()));
+    progress.notice(stop_notice(request.options, setup, summary));
   }
   fmt::print("{}", format_summary(setup, summary));
   flush_results();
