@@ -68,7 +68,8 @@ std::string find_model_folder(const std::string& name) {
   if (const auto snapshot = find_snapshot(name, model)) return *snapshot;
   throw ConfigError(fmt::format(
       "--model '{}': there is no such folder, and no snapshot of a model of this name in '{}'; "
-      "{}download it with `hf download {}` (pip install huggingface_hub)",
+      "{}give the path of its folder, or download it with `hf download {}` (pip install "
+      "huggingface_hub)",
       name, model.string(), meant_by(name), name));
 }
 

@@ -63,6 +63,7 @@ void print_fit(const PlanRequest& request, const PlanContext& context, PlannedSt
              request.json ? plan_json(context, step, faster) : format_plan(context, step, faster));
   if (!request.html.empty()) {
     write_report(request.html, report_of(context, step), step.prepared);
+    say(fmt::format("report: {}\n", request.html));
   }
 }
 
