@@ -104,13 +104,13 @@ std::vector<MemoryAnswer> memory_that_fits(const TrainOptions& options, const Pl
 
 std::string memory_text(const MemoryAnswer& answer) {
   if (!answer.has_gpu) {
-    return fmt::format("{} GB of RAM would do (the run takes {})", answer.ram->gigabytes,
+    return fmt::format("{} GB of RAM is enough (the run takes {})", answer.ram->gigabytes,
                        format_bytes(answer.host_bytes));
   }
   const std::string gpu =
       answer.gpu ? fmt::format("a GPU with {} GB", answer.gpu->gigabytes) : "this GPU";
-  if (!answer.ram) return fmt::format("{} would do, with this RAM", gpu);
-  return fmt::format("{} GB of RAM would do (the run takes {}), with {}", answer.ram->gigabytes,
+  if (!answer.ram) return fmt::format("{} is enough, with this RAM", gpu);
+  return fmt::format("{} GB of RAM is enough (the run takes {}), with {}", answer.ram->gigabytes,
                      format_bytes(answer.host_bytes), gpu);
 }
 

@@ -1,4 +1,4 @@
-// Which usual sizes of RAM and of GPU memory would do for a training that does not fit. Each size
+// Which usual sizes of RAM and of GPU memory are enough for a training that does not fit. Each size
 // is planned for, so the answer is the planner's.
 #pragma once
 
@@ -33,7 +33,7 @@ struct MemoryAnswer {
 std::vector<MemoryAnswer> memory_that_fits(const TrainOptions& options, const PlanContext& context,
                                            const MemoryNeed& need);
 
-/// "192 GB of RAM would do (the run takes 148.06 GiB), with this GPU"
+/// "192 GB of RAM is enough (the run takes 148.06 GiB), with this GPU"
 std::string memory_text(const MemoryAnswer& answer);
 
 }  // namespace ebb

@@ -241,8 +241,8 @@ std::vector<std::string> changes(const RunConfig& before, const RunConfig& now) 
       continue;
     }
     found.push_back(
-        fmt::format("--{} was {} and is {}: the run goes on, with other results than a run that "
-                    "had this value from its start",
+        fmt::format("--{} was {} and is {}: the run continues, but its results differ from "
+                    "those of a run with this value from the start",
                     name, joined(was), joined(is)));
   }
   return found;

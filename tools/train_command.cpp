@@ -29,10 +29,9 @@ namespace {
 
 /// The words of the progress (progress.h) that users of PyTorch do not know.
 constexpr const char* kProgressNote =
-    "In the progress, \"90 % of bound\" compares the shortest time of a step, if kernels, copies "
-    "and updates are as fast as they were in this step, with the measured time: it says how well "
-    "they overlap. \"stall 5 %\" is the share of the step in which the device waited for copies or "
-    "updates.";
+    "In the progress, \"90 % of bound\" means: if kernels, copies and updates, each as fast as in "
+    "this step, overlapped perfectly, the step would take 90 % of the measured time. \"stall 5 %\" "
+    "means: for 5 % of the step the device waited for copies or updates.";
 
 /// Returns the result of `work`. Its errors name the flags that come from the checkpoint.
 template <class Work>

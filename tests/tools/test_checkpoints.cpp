@@ -102,7 +102,7 @@ TEST_F(Checkpoints, ARunResumedWithinAnEpochOnAnotherScheduleHasTheSameBits) {
   const Outcome outcome =
       succeed({"train", "--resume", saved(3), "--threads", "1", "--chunk-size", "384KiB",
                "--recompute", "block", "--update", "wait", "--device-memory", "3500KiB"});
-  EXPECT_EQ(outcome.err.find("with other results"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("its results differ"), std::string::npos) << outcome.err;
   EXPECT_EQ(log(), whole());
   EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"}))
       << "it saves to the folder of the old checkpoint";
@@ -176,7 +176,8 @@ TEST_F(Checkpoints, FlagsThatChangeResultsAreReported) {
   train_until_six();
   const Outcome outcome = succeed(
       {"train", "--resume", "--save", save(), "--lr", "1e-3", "--clip", "0.5", "--threads", "1"});
-  EXPECT_SAYS(outcome.err, "--lr was 0.0003 and is 0.001: the run goes on, with other results");
+  EXPECT_SAYS(outcome.err,
+              "--lr was 0.0003 and is 0.001: the run continues, but its results differ");
   EXPECT_SAYS(outcome.err, "--max-grad-norm was 1 and is 0.5");
   EXPECT_EQ(outcome.err.find("--threads was"), std::string::npos);
   EXPECT_NE(log(), whole());

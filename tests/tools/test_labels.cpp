@@ -117,7 +117,7 @@ TEST_F(LabelRuns, AResumedRunHasTheSameBits) {
   std::filesystem::rename(saved(3), first);
   const Outcome resumed = succeed({"train", "--resume", first});
   EXPECT_EQ(log(), uninterrupted);
-  EXPECT_EQ(resumed.err.find("with other results"), std::string::npos) << resumed.err;
+  EXPECT_EQ(resumed.err.find("its results differ"), std::string::npos) << resumed.err;
   // Other labels change the results, so they are reported.
   some[1] = kIgnoredLabel;
   const Outcome other = succeed({"train", "--resume", second, "--labels", labels("others", some)});

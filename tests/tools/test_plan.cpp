@@ -341,13 +341,13 @@ TEST_F(PlanCommand, SaysWhichUsualSizesOfMemoryWouldDo) {
   EXPECT_FALSE(fits("64GB", "31GiB"));  // of a GPU with 32 GB
   EXPECT_TRUE(fits("64GB", "44GiB"));
   const std::string text = plan(settings + Arguments{"--host-memory", "64GB"}).out;
-  EXPECT_SAYS(text, "96 GB of RAM would do");
+  EXPECT_SAYS(text, "96 GB of RAM is enough");
   // Enough RAM is what the same plan takes without a limit.
   const Json roomy = plan_json(settings + Arguments{"--host-memory", "1TB"});
   EXPECT_EQ(refused["tokens_per_second_with_enough_ram"], roomy["tokens_per_second"]);
   EXPECT_EQ(refused["optimistic_tokens_per_second_with_enough_ram"],
             roomy["optimistic_tokens_per_second"]);
-  EXPECT_SAYS(text, "a GPU with 48 GB would do");
+  EXPECT_SAYS(text, "a GPU with 48 GB is enough");
 }
 
 /// The memory of the device is RAM, too.
@@ -362,7 +362,7 @@ TEST_F(PlanCommand, SaysHowMuchRamAHostNeeds) {
   plan_json(settings + Arguments{"--host-memory", std::to_string(of_host)});
   plan_json(settings + Arguments{"--host-memory", std::to_string(of_host - 1)}, 3);
   EXPECT_SAYS(plan(settings + Arguments{"--host-memory", "5MiB"}).out,
-              "16 GB of RAM would do (the run takes ");
+              "16 GB of RAM is enough (the run takes ");
 }
 
 TEST_F(PlanCommand, ARefusedPlanNamesWhatWasPlanned) {

@@ -46,7 +46,7 @@ TEST_F(ProgramRaces, AdviceForARunThatDoesNotFit) {
       run({"plan", "--preset", "gpt-6x384", "--machine", "rtx3060", "--micro-batch-size", "1",
            "--seq-length", "64", "--host-memory", "256MiB"});
   EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
-  EXPECT_SAYS(outcome.out, "GB of RAM would do");
+  EXPECT_SAYS(outcome.out, "GB of RAM is enough");
 }
 
 }  // namespace
