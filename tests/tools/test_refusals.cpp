@@ -168,6 +168,8 @@ TEST_F(CommandLineTest, UnusableDataIsRefused) {
     return run(more);
   };
   EXPECT_FAILS(with_data("/nonexistent/text"), 2, "/nonexistent/text");
+  EXPECT_FAILS(with_data("/nonexistent/text", {"--tokenizer", "train:300"}), 2,
+               "cannot open data '/nonexistent/text'");
   EXPECT_FAILS(with_data(folder_.write("empty.txt", "")), 2, "empty.txt' is empty: give text");
   const std::string shorter = folder_.write("short.txt", some_text(128));
   EXPECT_FAILS(with_data(shorter), 2, "has 128 tokens, but one micro-batch needs 129");
@@ -178,6 +180,8 @@ TEST_F(CommandLineTest, UnusableDataIsRefused) {
                "the data fills 0 sequences of 32 tokens: give more data or a smaller --seq-length");
   const std::string tokens("\x01\x00\x00\x02\x03\x00", 6);  // 1, 512, 3
   EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens)), 2, "--token-type");
+  EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens), {"--tokenizer", "train:300"}), 2,
+               "--data is token files");
   EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens), {"--token-type", "u16"}), 2,
                "token 512 is outside the model's vocabulary of 256");
   EXPECT_FAILS(with_data(folder_.write("odd.bin", "12345"), {"--token-type", "u16"}), 2, "odd.bin");
