@@ -37,8 +37,8 @@ endfunction()
 # Use after scope is not checked there: the marks took half of the compile time. Fuzz targets run no SIMD code, so it is compiled
 # quickly for them; the parsers are optimised.
 # With EBB_UNITY, several files of a module or of a test are compiled as one: builds of CI are made from nothing, and headers took
-# most of the time. So names in unnamed namespaces differ between the files of a module. A file of tests is its own namespace
-# where they would not (tests_of_NAME).
+# most of the time. So names in unnamed namespaces differ between the files of a module. A file of tests
+# whose names would not has a namespace of its own (tests_of_NAME).
 function(ebb_module name)
   cmake_parse_arguments(ARG "COMPUTES" "" "SOURCES;VECTOR_SOURCES;LIBS" ${ARGN})
   add_library(ebb_${name} STATIC ${ARG_SOURCES} ${ARG_VECTOR_SOURCES})

@@ -76,7 +76,7 @@ inline constexpr int kNumStreamKinds = 7;
 /// So many operations can be in the queue of an update stream before a submission blocks. A step
 /// begins with the submission of all deferred updates: two operations for each chunk, or five if
 /// other ranks are told of it. If that blocked, the first call would come late. With chunks of 64
-/// MiB and bf16 this is enough for 137 billion parameters of one rank, or 55 billion of each of
+/// MiB and bf16 this is enough for 137 billion parameters of one rank, or 54 billion of each of
 /// several. The queue takes 5 MB.
 inline constexpr size_t kQueueOfUpdates = 8'192;
 

@@ -1,12 +1,13 @@
 // A thread that runs tasks in the order in which they were submitted.
 //
 // The queue is bounded: if `capacity` tasks are not done, submit() blocks until half of them are.
-// Nothing is allocated after construction. The destructor runs all tasks that are queued, and then
-// ends the thread. A task must not throw.
+// Nothing is allocated after construction. A task that is done is kept until its entry is used
+// again. The destructor runs all tasks that are queued, and then ends the thread. A task must not
+// throw.
 //
-// Thread-safety: one thread submits at a time; wait_until_idle() may be called from any thread but
-// the queue's own. ThreadSanitizer sees that submitting comes before running, and that running
-// comes before wait_until_idle() returns, and nothing else.
+// Thread-safety: submit() and wait_until_idle() may be called from any thread but the queue's own;
+// one thread submits at a time. ThreadSanitizer sees that submitting comes before running, and that
+// running comes before wait_until_idle() returns, and nothing else.
 #pragma once
 
 #include <sys/prctl.h>

@@ -154,7 +154,7 @@ void SaveFolder::check_newest(const std::string& resumed) const {
   if (!resumed.empty() && fs::equivalent(newest, resumed, ignored)) return;
   throw ConfigError(
       fmt::format("--save '{}': its newest checkpoint is {}, which this run does not continue; "
-                  "continue it with `ebb train --resume {}`, or save to another folder",
+                  "continue it with `ebb train --resume '{}'`, or save to another folder",
                   path_, checkpoint_name(steps.back()), path_));
 }
 

@@ -33,14 +33,7 @@ Json traffic_json(const Traffic& traffic) {
     json.push_back({name_of(traffic_class), reason, moved.loads, moved.loaded_bytes, moved.stores,
                     moved.stored_bytes});
   };
-  for (int c = 0; c < kNumTrafficClasses; ++c) {
-    const auto traffic_class = static_cast<TrafficClass>(c);
-    for (int r = 0; r < kNumMoveReasons; ++r) {
-      const auto reason = static_cast<MoveReason>(r);
-      const MovedBytes moved = traffic.of(traffic_class, reason);
-      if (!moved.is_empty()) row(traffic_class, name_of(reason), moved);
-    }
-  }
+  for (const TrafficRow& r : traffic.rows()) row(r.traffic_class, name_of(r.reason), r.moved);
   if (traffic.of(TrafficClass::State).is_empty()) row(TrafficClass::State, "never copied", {});
   return json;
 }

@@ -80,7 +80,8 @@ std::vector<MemoryAnswer> memory_that_fits(const TrainOptions& options, const Pl
   elsewhere.is_here = false;  // other machines may have more memory
   if (context.total_memory_bytes) {
     const size_t bytes = options.device_memory.value_or(*least_device);
-    return ram_of_host(options, elsewhere, std::max(bytes, *least_device));
+    if (bytes < *least_device) return {};  // more RAM does not help
+    return ram_of_host(options, elsewhere, bytes);
   }
   std::vector<MemoryAnswer> answers;
   const auto add = [&answers](const std::optional<MemoryAnswer>& answer) {

@@ -163,17 +163,11 @@ Json to_json(const Ledger& ledger) {
 
 Json to_json(const Traffic& traffic) {
   Json rows = Json::array();
-  for (int c = 0; c < kNumTrafficClasses; ++c) {
-    for (int r = 0; r < kNumMoveReasons; ++r) {
-      const auto traffic_class = static_cast<TrafficClass>(c);
-      const auto reason = static_cast<MoveReason>(r);
-      const MovedBytes moved = traffic.of(traffic_class, reason);
-      if (moved.is_empty()) continue;
-      rows.push_back({{"class", name_of(traffic_class)},
-                      {"reason", name_of(reason)},
-                      {"loaded_bytes", moved.loaded_bytes},
-                      {"stored_bytes", moved.stored_bytes}});
-    }
+  for (const TrafficRow& row : traffic.rows()) {
+    rows.push_back({{"class", name_of(row.traffic_class)},
+                    {"reason", name_of(row.reason)},
+                    {"loaded_bytes", row.moved.loaded_bytes},
+                    {"stored_bytes", row.moved.stored_bytes}});
   }
   return rows;
 }

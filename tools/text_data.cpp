@@ -139,12 +139,9 @@ bool tokenize_text(TrainOptions& options, const std::function<bool()>& stop) {
   if (tokenizer.empty()) return true;  // the tokens are bytes, or reading the data refuses the text
   for (const TextFlags& set : sets) refuse_annotations(set);
   const bool trains = trains_tokenizer(options);
-  if (trains) {
-    for (const std::string& path : options.data) {
-      if (!exists(path)) throw InputError("cannot open data", path, ENOENT);
-    }
-  }
   if (trains && (sets.empty() || sets.front().name != "--data")) {
+    const auto missing = std::ranges::find_if_not(options.data, exists);
+    if (missing != options.data.end()) throw InputError("cannot open data", *missing, ENOENT);
     throw ConfigError(
         fmt::format("--tokenizer {} trains a vocabulary on text, and --data is token files: give "
                     "--tokenizer DIR, the tokenizer with which they were made",

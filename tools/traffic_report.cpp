@@ -89,14 +89,9 @@ std::string layers_text(std::span<const StepNames::LayerTraffic> layers) {
 std::string traffic_table(const Traffic& traffic) {
   std::string text = fmt::format("  {:<28} {:>7} {:>12} {:>7} {:>12}\n", "traffic of a step",
                                  "loads", "loaded", "stores", "stored");
-  for (int c = 0; c < kNumTrafficClasses; ++c) {
-    const auto traffic_class = static_cast<TrafficClass>(c);
-    for (int r = 0; r < kNumMoveReasons; ++r) {
-      const auto reason = static_cast<MoveReason>(r);
-      const MovedBytes moved = traffic.of(traffic_class, reason);
-      if (moved.is_empty()) continue;
-      text += traffic_row(fmt::format("{}, {}", name_of(traffic_class), name_of(reason)), moved);
-    }
+  for (const TrafficRow& row : traffic.rows()) {
+    text += traffic_row(fmt::format("{}, {}", name_of(row.traffic_class), name_of(row.reason)),
+                        row.moved);
   }
   return text + traffic_row("total", traffic.total());
 }

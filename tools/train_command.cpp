@@ -111,14 +111,14 @@ std::unique_ptr<const SaveFolder> take_save_folder(const TrainRequest& request) 
       request.resumed ? request.resumed->run.position.step : 0);
 }
 
-/// "stopped after step 68 of 200; to continue: ebb train --resume run"
+/// "stopped after step 68 of 200; to continue: ebb train --resume 'run'"
 std::string stop_notice(const TrainOptions& options, const TrainSetup& setup,
                         const Summary& summary) {
   const std::string stopped =
       fmt::format("stopped after step {} of {}", summary.end.steps, setup.num_steps());
   if (options.save.empty()) return stopped;
-  if (summary.end.steps == 0) return stopped + "; nothing is saved";
-  return fmt::format("{}; to continue: ebb train --resume {}", stopped, options.save);
+  if (summary.end.steps == summary.first_step) return stopped + "; nothing new is saved";
+  return fmt::format("{}; to continue: ebb train --resume '{}'", stopped, options.save);
 }
 
 /// Advice is given only after runs of this many seconds, because planning it takes some seconds.

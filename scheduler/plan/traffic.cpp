@@ -104,6 +104,18 @@ MovedBytes Traffic::total() const {
   return sum;
 }
 
+std::vector<TrafficRow> Traffic::rows() const {
+  std::vector<TrafficRow> rows;
+  for (int c = 0; c < kNumTrafficClasses; ++c) {
+    for (int r = 0; r < kNumMoveReasons; ++r) {
+      const MovedBytes& moved = table[c][r];
+      if (moved.is_empty()) continue;
+      rows.push_back({static_cast<TrafficClass>(c), static_cast<MoveReason>(r), moved});
+    }
+  }
+  return rows;
+}
+
 Traffic traffic_of(const Plan& plan, const Layout& layout) {
   Traffic traffic;
   const std::vector<MoveReason> reasons = reasons_of_moves(plan);

@@ -12,20 +12,21 @@
 namespace ebb {
 
 enum class MoveReason : uint8_t {
-  None,      ///< the operation copies nothing
-  FirstUse,  ///< a load: the chunk was not on the device in this step before
+  None,  ///< the operation copies nothing
+  /// A load: the chunk was not on the device in this step before, nor at its beginning.
+  FirstUse,
   /// A load: the chunk left the device to make room, and has not changed since. A store: the chunk
   /// leaves until it is loaded again.
   Evicted,
   /// A load: the optimizer changed the chunk after it was on the device. A store: a finished
-  /// gradient goes to the host, which updates the chunk.
+  /// gradient, or the complete sums of a group, go where the update needs them.
   Update,
 };
 inline constexpr int kNumMoveReasons = 4;
-/// "first use", "evicted", "update"
+/// "none", "first use", "evicted", "update"
 std::string_view name_of(MoveReason reason);
 
-/// The reason of each operation.
+/// [operation, as in plan.ops] Its reason.
 std::vector<MoveReason> reasons_of_moves(const Plan& plan);
 
 /// What a chunk contains: its space, or for other planes than the weights the state.
@@ -42,8 +43,16 @@ struct MovedBytes {
   uint64_t bytes() const { return loaded_bytes + stored_bytes; }
   MovedBytes& operator+=(const MovedBytes& other);
 };
-/// What an operation moves, if its chunk has so many bytes in use. Nothing if it copies nothing.
+/// What a load or a store moves; `bytes`: what its chunk has in use. Nothing for other operations:
+/// fetches and shares are not counted here.
 MovedBytes moved_by(const Op& op, uint64_t bytes);
+
+/// What the chunks of one class move for one reason.
+struct TrafficRow {
+  TrafficClass traffic_class;
+  MoveReason reason;
+  MovedBytes moved;
+};
 
 /// [class][reason] The sums are Plan::loaded_bytes and Plan::stored_bytes.
 using TrafficTable = MovedBytes[kNumTrafficClasses][kNumMoveReasons];
@@ -55,6 +64,8 @@ struct Traffic {
   MovedBytes of(TrafficClass traffic_class) const;
   MovedBytes of(MoveReason reason) const;
   MovedBytes total() const;
+  /// What moves anything, sorted by class and then by reason.
+  std::vector<TrafficRow> rows() const;
 };
 Traffic traffic_of(const Plan& plan, const Layout& layout);
 

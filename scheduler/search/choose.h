@@ -5,9 +5,11 @@
 // and layout, and one plan for each order of updates. Each plan is simulated on the machine
 // (scheduler/plan/simulate.h). The simulated time is that of a step that follows another one, since
 // a plan begins with the deferred updates of the step before. Two times are equal if they differ
-// only by rounding. If the rates of the machine are not known, all times are 0. Of candidates with
-// equal times, the one that moves fewer bytes is chosen, then the one with fewer flops, then the
-// first one: simple settings come first.
+// only by rounding. If the rates of the machine are not known, all times are 0. The time of a
+// candidate with speculative updates counts as 3 % longer, because it is slower in clipped steps.
+// Then the fastest candidates are refined with other numbers and other amounts of recomputation. Of
+// candidates with equal times, the one that moves fewer bytes is chosen, then the one with fewer
+// flops, then the first one: simple settings come first.
 //
 // Pure functions. choose() plans on all cores that the process may use, but makes only one dry run
 // at a time, because a model need not be thread-safe. The result does not depend on the number of
@@ -21,13 +23,15 @@
 namespace ebb {
 
 /// The complete preparation of the best candidate: it has all plans. Throws ConfigError if the
-/// model cannot run with the options. If no candidate fits the budgets, throws PlanError, whose
-/// text says with which smallest budget one does. If host memory is too small, the PlanError is a
-/// HomeTooSmall, which has this budget as a number.
+/// model cannot run with the simplest schedule. If no candidate fits the budgets, throws PlanError,
+/// which is a ConfigError too, and whose text says which memory is too small and the least that is
+/// needed. If budgets.host_memory is too small, it is a HomeTooSmall, whose least_bytes() is that
+/// number.
 ///
-/// Without a budget of device memory, the device gets as much as the model can use. If this and the
-/// host memory are more than the total memory, the device gets what the host memory leaves (one
-/// rank; several ranks throw).
+/// Without a budget of device memory, the device gets as much as it needs to evict no chunk before
+/// its last use. If then no candidate fits budgets.total_memory, one rank plans again with less
+/// device memory: with what the smallest home of a candidate leaves, and if that does not fit
+/// either, with the smallest device budget. Several ranks throw PlanError instead.
 Preparation choose(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                    const Machine& machine);
 

@@ -68,7 +68,8 @@ inline Division division_of(const TrainerOptions& options, const RankPlace& plac
 
 /// Budgets of one rank in bytes, the device for which memory is counted, and which rank it is.
 struct Budgets {
-  /// nullopt: as much as the model can use, or what is left of total_memory (one rank)
+  /// nullopt: enough that no chunk is evicted before its last use; one rank takes less if
+  /// total_memory is too small for that (scheduler/search/choose.h)
   std::optional<size_t> device_memory = {};
   std::optional<size_t> host_memory = {};  ///< nullopt: not checked
   /// Device and host memory together, for the host backend; nullopt: not checked.

@@ -20,6 +20,7 @@ ebb_test(test_kernels_cuda
 # The kernels of an example, compiled for the emulated GPU as those of cuda/kernels/.
 set(example ${PROJECT_SOURCE_DIR}/examples/embed)
 set_source_files_properties(${example}/swish.cu PROPERTIES LANGUAGE CXX)
+# swish.cu has functions with the names of those in swish.cpp. In an included file, g++ warns about the stream of harness_host.cpp.
 set_source_files_properties(${example}/swish.cu ${CMAKE_CURRENT_LIST_DIR}/harness_host.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 ebb_test(test_kernels_emulated
   SOURCES $<TARGET_OBJECTS:kernel_tests> $<TARGET_OBJECTS:gpu_kernel_tests>

@@ -139,7 +139,7 @@ TEST_F(Checkpoints, ASignalSavesAndTheRunCanBeResumed) {
     const int last = lines.back()["steps"];
     EXPECT_EQ(names_saved(), Names{"step-" + std::to_string(last)});
     EXPECT_SAYS(outcome.err, "saved '");
-    EXPECT_SAYS(outcome.err, "; to continue: ebb train --resume " + save());
+    EXPECT_SAYS(outcome.err, "; to continue: ebb train --resume '" + save() + "'");
     const Outcome again =
         succeed({"train", "--resume", "--save", save(), "--steps", std::to_string(last + 1)});
     EXPECT_EQ(log().size(), static_cast<size_t>(last) + 2);

@@ -363,6 +363,8 @@ TEST_F(PlanCommand, SaysHowMuchRamAHostNeeds) {
   plan_json(settings + Arguments{"--host-memory", std::to_string(of_host - 1)}, 3);
   EXPECT_SAYS(plan(settings + Arguments{"--host-memory", "5MiB"}).out,
               "16 GB of RAM is enough (the run takes ");
+  const Json small_device = plan_json(kToy + Arguments{"--device-memory", "1MiB"}, 3);
+  EXPECT_TRUE(small_device["memory_that_fits"].empty()) << "RAM does not help: " << small_device;
 }
 
 TEST_F(PlanCommand, ARefusedPlanNamesWhatWasPlanned) {

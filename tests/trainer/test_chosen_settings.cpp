@@ -264,9 +264,10 @@ TEST_F(ChooseTest, TheDeviceGetsWhatTheHostLeavesOfSharedMemory) {
   EXPECT_LE(total_of(tight), least);
   EXPECT_LT(tight.num_blocks, tight.full_blocks);
   const Preparation roomy =
-      prepare(model_, options, {.total_memory = least + least / 8, .device = {.num_threads = 1}});
-  EXPECT_LE(total_of(roomy), least + least / 8);
+      prepare(model_, options, {.total_memory = least + least / 16, .device = {.num_threads = 1}});
+  EXPECT_LE(total_of(roomy), least + least / 16);
   EXPECT_GT(roomy.num_blocks, tight.num_blocks);
+  EXPECT_LT(roomy.num_blocks, roomy.full_blocks);
   EXPECT_THROW(prepare(model_, options, {.total_memory = least / 2, .device = {.num_threads = 1}}),
                PlanError);
 }
