@@ -7,9 +7,9 @@
 // a plan begins with the deferred updates of the step before. Two times are equal if they differ
 // only by rounding. If the rates of the machine are not known, all times are 0. The time of a
 // candidate with speculative updates counts as 3 % longer, because it is slower in clipped steps.
-// Then the fastest candidates are refined with other numbers and other amounts of recomputation. Of
-// candidates with equal times, the one that moves fewer bytes is chosen, then the one with fewer
-// flops, then the first one: simple settings come first.
+// Of candidates with equal times, the one that moves fewer bytes is chosen, then the one with fewer
+// flops, then the first one: simple settings come first. The fastest candidates are refined: they
+// are planned again with other numbers and other amounts of recomputation.
 //
 // Pure functions. choose() plans on all cores that the process may use, but makes only one dry run
 // at a time, because a model need not be thread-safe. The result does not depend on the number of
