@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
+#include <tuple>
+#include <vector>
 
 #include "device/errors.h"
 
 namespace ebb {
 namespace {
+
+constexpr size_t kMostShown = 5;
 
 /// `shows_sums`: with the column that says where sums of groups wait.
 std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers, bool shows_sums) {
@@ -23,6 +28,17 @@ std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers,
                      format_bytes(c.device_bytes));
 }
 
+/// The chosen candidate, then the others, first those that fit, the fastest first.
+std::vector<size_t> best_first(const Preparation& p) {
+  std::vector<size_t> order(p.candidates.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) {
+    const Candidate& c = p.candidates[i];
+    return std::tuple(i != p.chosen, !c.why_not.empty(), c.seconds);
+  });
+  return order;
+}
+
 }  // namespace
 
 std::string candidate_table(const Preparation& p) {
@@ -32,15 +48,16 @@ std::string candidate_table(const Preparation& p) {
       fmt::format("  {:<11} {:<22} {:<11} {:<8}{} {:>10} {:>10} {:<18} {:>12} {:>12}\n",
                   "micro-batch", "recompute", "activations", "update", shows_sums ? " sums  " : "",
                   "predicted", "bound s", "by", "moves", "device");
-  const auto line_of = [&](size_t i, bool is_chosen) {
-    return candidate_line(p.candidates[i], is_chosen, p.num_layers, shows_sums);
-  };
-  // Different requests may have the same result, which is shown once.
-  std::set<std::string> shown = {line_of(p.chosen, false)};
-  for (size_t i = 0; i < p.candidates.size(); ++i) {
-    const bool is_chosen = i == p.chosen;
-    const std::string line = line_of(i, is_chosen);
-    if (is_chosen || shown.insert(line).second) text += line;
+  std::set<std::string> known;
+  for (const size_t i : best_first(p)) {
+    // Different requests may have the same result, which is shown once.
+    const auto line = candidate_line(p.candidates[i], false, p.num_layers, shows_sums);
+    const bool is_new = known.insert(line).second;
+    if (!is_new || known.size() > kMostShown) continue;
+    text += candidate_line(p.candidates[i], i == p.chosen, p.num_layers, shows_sums);
+  }
+  if (known.size() > kMostShown) {
+    text += fmt::format("  {} more, which are slower or do not fit\n", known.size() - kMostShown);
   }
   return text;
 }

@@ -7,7 +7,8 @@
 
 namespace ebb {
 
-/// One line for each candidate of the planner. A star marks the chosen one.
+/// One line for each of the best candidates of the planner, the chosen one first, and how many more
+/// there are. A star marks the chosen one.
 std::string candidate_table(const Preparation& prepared);
 
 }  // namespace ebb
