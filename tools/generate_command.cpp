@@ -16,6 +16,7 @@
 #include "tools/inference_setup.h"
 #include "tools/message_reader.h"
 #include "tools/signals.h"
+#include "tools/stop_text.h"
 #include "tools/token_text.h"
 #include "tools/train_flags.h"
 #include "tools/train_setup.h"
@@ -32,6 +33,7 @@ struct GenerateOptions {
   std::optional<std::vector<int32_t>> prompt_tokens;
   bool chat = false;
   uint64_t max_tokens = 128;
+  std::optional<std::string> stop;
   Sampling sampling;
 };
 
@@ -60,6 +62,8 @@ void add_text_flags(CommandLine& line, GenerateOptions& o) {
             });
   group.add("--max-tokens", "N [128]", "add at most N tokens; the text may end earlier",
             setters::whole(o.max_tokens, 1, uint64_t{1} << 30));
+  group.add("--stop", "TEXT", "end the added text before the first TEXT in it",
+            setters::text(o.stop));
   group.add("--temperature", "X [0]",
             "divide the logits by X; 0 = always choose the likeliest token, --seed has no effect",
             setters::real(o.sampling.temperature, kNotNegative));
@@ -83,6 +87,13 @@ std::optional<GenerateOptions> parse_generate(std::vector<std::string> arguments
   if (options.prompt && options.prompt->empty()) {
     throw ConfigError("--prompt is empty: give some text");
   }
+  if (options.stop && options.stop->empty()) {
+    throw ConfigError("--stop is empty: give the text before which the added text ends");
+  }
+  if (options.stop && options.prompt_tokens) {
+    throw ConfigError(
+        "--stop needs a text, and --prompt-tokens prints numbers: leave out one of them");
+  }
   options.sampling.seed = options.run.seed;
   return options;
 }
@@ -91,10 +102,11 @@ std::optional<GenerateOptions> parse_generate(std::vector<std::string> arguments
 class TokenOutput {
  public:
   /// `text`: null for numbers.
-  explicit TokenOutput(TokenText* text) : text_(text) {}
+  TokenOutput(TokenText* text, const GenerateOptions& options)
+      : text_(text), stop_(options.stop.value_or("")) {}
   void write(int32_t token) {
     if (text_ != nullptr) {
-      add(text_->text_of(token));
+      add(stop_.add(text_->text_of(token)));
     } else {
       fmt::print("{}{}", count_ > 0 ? "," : "", token);
       flush_results();
@@ -103,12 +115,17 @@ class TokenOutput {
   }
   /// Ends the text and returns it.
   std::string finish() {
-    if (text_ != nullptr) add(text_->rest());
+    if (text_ != nullptr) {
+      add(stop_.add(text_->rest()));
+      add(stop_.rest());
+    }
     fmt::print("\n");
     flush_results();
     return std::move(written_);
   }
   uint64_t count() const { return count_; }
+  /// Has the text ended at --stop?
+  bool is_at_end() const { return stop_.is_found(); }
 
  private:
   void add(const std::string& text) {
@@ -119,6 +136,7 @@ class TokenOutput {
   }
 
   TokenText* text_;
+  StopText stop_;
   std::string written_;
   uint64_t count_ = 0;
 };
@@ -150,7 +168,8 @@ class Generator {
     say(inference_header(options.run, source_, loaded_));
   }
 
-  /// Continues a prompt until an end or a signal. `first` is the number of the first choice.
+  /// Continues a prompt until an end, --stop or a signal. `first` is the number of the first
+  /// choice.
   void run(std::span<const int32_t> prompt, uint64_t first, TokenOutput& output) {
     const double begin_s = loaded_.device->now_s();
     std::span<const float> logits = generation_.read_changed_prompt(*loaded_.inference, prompt);
@@ -159,7 +178,7 @@ class Generator {
       const int32_t token = choose_token(logits, options_.sampling, first + i);
       if (std::ranges::find(ends_, token) != ends_.end()) break;
       output.write(token);
-      if (i + 1 == options_.max_tokens) break;
+      if (i + 1 == options_.max_tokens || output.is_at_end()) break;
       logits = generation_.read_token(*loaded_.inference, token);
     }
     added_s_ = loaded_.device->now_s() - begin_s - prompt_s;
@@ -203,7 +222,7 @@ int continue_prompt(const GenerateOptions& options, const std::vector<int32_t>& 
                       {.prompt_length = static_cast<int64_t>(prompt.size()),
                        .max_tokens = static_cast<int64_t>(options.max_tokens)},
                       text, signals);
-  TokenOutput output(text);
+  TokenOutput output(text, options);
   generator.run(prompt, 0, output);
   output.finish();
   generator.say_times(prompt.size(), output.count());
@@ -252,7 +271,7 @@ int converse(const GenerateOptions& options, MessageReader& reader, TokenText& t
       messages.clear();
       continue;
     }
-    TokenOutput output(&text);
+    TokenOutput output(&text, options);
     generator.run(prompt, num_chosen, output);
     num_chosen += output.count() + 1;
     messages.push_back({"assistant", output.finish()});

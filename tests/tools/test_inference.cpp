@@ -248,6 +248,18 @@ TEST_F(InferenceCommands, GenerateContinuesBytesInASmallBudget) {
   EXPECT_FAILS(with({"--device-memory", "1MiB"}), 3, "the smallest that works");
 }
 
+TEST_F(InferenceCommands, GenerateStopsBeforeAText) {
+  const auto with = [&](Arguments more) {
+    more += {"--preset", "toy-bytes", "--prompt", "Once ", "--max-tokens", "20"};
+    return generate(more);
+  };
+  const std::string all = with({}).out, stop = all.substr(7, 2);
+  const Outcome ended = with({"--stop", stop});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.out, all.substr(0, all.find(stop)) + "\n");
+  EXPECT_EQ(with({"--stop", "not in it"}).out, all);
+}
+
 /// Skipped if Python has no transformers. EBB_PYTHON names another Python.
 TEST_F(InferenceCommands, TextIsThatOfTheTokenizerOfTheModel) {
   EBB_SKIP_WITHOUT_PYTHON("tokenizers, jinja2");
@@ -268,6 +280,10 @@ TEST_F(InferenceCommands, InvalidFlagsAndInputsAreRefused) {
   EXPECT_FAILS(generate({"--model", gpt2}), 2, "one of --prompt");
   EXPECT_FAILS(generate({"--model", gpt2, "--prompt", "x"}), 2, "--prompt-tokens");
   EXPECT_FAILS(generate({"--preset", "toy-bytes", "--prompt", ""}), 2, "--prompt is empty");
+  EXPECT_FAILS(generate({"--preset", "toy-bytes", "--prompt", "x", "--stop", ""}), 2,
+               "--stop is empty");
+  EXPECT_FAILS(generate({"--model", gpt2, "--prompt-tokens", "1", "--stop", "x"}), 2,
+               "--stop needs a text");
   EXPECT_FAILS(generate({"--model", gpt2, "--prompt-tokens", "1,,2"}), 2, "--prompt-tokens");
   EXPECT_FAILS(generate({"--model", gpt2, "--prompt-tokens", "1,37", "--max-tokens", "2"}), 2,
                "token 37");
