@@ -109,16 +109,15 @@ std::string MachineRates::source() const {
   return fmt::format("measured in {:.1f} s{}", measured_s, kept);
 }
 
-std::string to_json(const RatesKey& key, const MeasuredRates& rates) {
+std::string to_json(const RatesKey& key, const Machine& machine) {
   nlohmann::ordered_json json;
   json["of"] = key.text();
-  for (const RateField& field : kFields) json[field.name] = rates.machine.*field.member;
-  json["shared_cores"] = rates.machine.shared_cores;
-  json["other_load"] = rates.other_load;
+  for (const RateField& field : kFields) json[field.name] = machine.*field.member;
+  json["shared_cores"] = machine.shared_cores;
   return json_text(json, 2) + "\n";
 }
 
-std::optional<MeasuredRates> rates_from_json(const std::string& text, const RatesKey& key) {
+std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& key) {
   const auto json = parse_json_or_discard(text);
   if (!json.is_object() || !json.contains("of") || json["of"] != key.text()) return std::nullopt;
   Machine machine;
@@ -131,9 +130,7 @@ std::optional<MeasuredRates> rates_from_json(const std::string& text, const Rate
   const auto shared = json.find("shared_cores");
   if (shared == json.end() || !shared->is_boolean()) return std::nullopt;
   machine.shared_cores = shared->get<bool>();
-  const auto load = json.find("other_load");
-  if (load == json.end() || !load->is_number()) return std::nullopt;
-  return MeasuredRates{.machine = machine, .other_load = load->get<double>()};
+  return machine;
 }
 
 std::filesystem::path cache_folder() {
@@ -148,16 +145,12 @@ MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DTyp
                            const std::filesystem::path& folder, Kept kept) {
   const RatesKey key = rates_key(options, weight_type, gradient_type);
   MachineRates rates;
-  const auto use = [&](const MeasuredRates& measured) {
-    rates.machine = as_emulated(measured.machine, options);
-    rates.other_load = measured.other_load;
-  };
   if (!folder.empty()) {
     rates.file = kept_file(folder, "machine", key.text());
-    const auto found = kept == Kept::Use ? rates_from_json(read_kept(rates.file), key)
-                                         : std::optional<MeasuredRates>();
+    const auto found =
+        kept == Kept::Use ? rates_from_json(read_kept(rates.file), key) : std::optional<Machine>();
     if (found) {
-      use(*found);
+      rates.machine = as_emulated(*found, options);
       return rates;
     }
   }
@@ -165,8 +158,10 @@ MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DTyp
   const MeasuredRates measured = measure_machine(options, weight_type, gradient_type);
   rates.measured_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (!folder.empty() && !write_kept(rates.file, to_json(key, measured))) rates.file.clear();
-  use(measured);
+  if (!folder.empty() && !write_kept(rates.file, to_json(key, measured.machine)))
+    rates.file.clear();
+  rates.machine = as_emulated(measured.machine, options);
+  rates.other_load = measured.other_load;
   return rates;
 }
 

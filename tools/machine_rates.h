@@ -56,7 +56,7 @@ struct MeasuredRates {
 
 struct MachineRates {
   Machine machine;
-  double other_load = 0;            ///< as in MeasuredRates
+  double other_load = 0;            ///< as in MeasuredRates; 0: rates from `file`
   double measured_s = 0;            ///< duration of the measurement; 0: rates from `file`
   std::filesystem::path file = {};  ///< the file read or written; empty: none
 
@@ -85,7 +85,7 @@ std::filesystem::path cache_folder();
 double rate_of_arithmetic(double flops, double seconds, double bytes, double bytes_per_s);
 
 /// Converts to and from the content of a file. nullopt if the text has another key.
-std::string to_json(const RatesKey& key, const MeasuredRates& rates);
-std::optional<MeasuredRates> rates_from_json(const std::string& text, const RatesKey& key);
+std::string to_json(const RatesKey& key, const Machine& machine);
+std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& key);
 
 }  // namespace ebb

@@ -29,11 +29,24 @@ std::vector<std::string> preset_names() {
   return names;
 }
 
+/// The folders in the folder in which `path` would be.
+std::vector<std::string> folders_beside(const fs::path& path) {
+  std::vector<std::string> folders;
+  const fs::path parent = path.parent_path();
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(parent.empty() ? "." : parent, error)) {
+    if (entry.is_directory(error)) folders.push_back((parent / entry.path().filename()).string());
+  }
+  std::ranges::sort(folders);
+  return folders;
+}
+
 /// A suggestion for the value of --model, which names no model.
 std::string meant_by(const std::string& name) {
-  const std::vector<std::string> cached = cached_ids();
-  const std::string model = nearest_name(name, cached);
-  if (!model.empty()) return fmt::format("did you mean {}? ", model);
+  for (const auto& names : {folders_beside(name), cached_ids()}) {
+    const std::string model = nearest_name(name, names);
+    if (!model.empty()) return fmt::format("did you mean {}? ", model);
+  }
   const std::string preset = nearest_name(name, preset_names());
   return preset.empty() ? "" : fmt::format("did you mean --preset {}? ", preset);
 }
@@ -60,17 +73,18 @@ std::string find_model_folder(const std::string& name) {
   }
   if (!is_hub_id(name)) {
     throw ConfigError(fmt::format(
-        "--model '{}': there is no such folder, and a hub id has the form org/name, without an "
+        "--model '{}': there is no such folder; {}a hub id has the form org/name, without an "
         "address or a revision (for a revision, give the folder of its snapshot)",
-        name));
+        name, meant_by(name)));
   }
   const fs::path model = cached_model(name);
   if (const auto snapshot = find_snapshot(name, model)) return *snapshot;
+  const bool has_owner = name.find('/') != std::string::npos;
   throw ConfigError(fmt::format(
       "--model '{}': there is no such folder, and no snapshot of a model of this name in '{}'; "
       "{}give the path of its folder, or download it with `hf download {}` (pip install "
       "huggingface_hub)",
-      name, model.string(), meant_by(name), name));
+      name, model.string(), meant_by(name), has_owner ? name : "ORG/NAME"));
 }
 
 ModelSource preset_source(const std::string& name) {

@@ -123,6 +123,7 @@ int plan_command(std::vector<std::string> arguments) {
   refuse_same_files(
       {{"--machine", request.machine_name}, {"--model", request.options.model}, config_path(line)},
       {{"--write-machine", request.write_machine, "{"}, {"--html", request.html, kHtmlBegins}});
+  model_source(request.options);  // reports a missing model before the machine is measured
   const PlannedMachine machine = planned_machine(request);
   if (!request.write_machine.empty()) write_new_file(request.write_machine, to_json(machine));
   const PlanContext context = plan_context(request, machine);

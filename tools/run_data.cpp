@@ -325,9 +325,10 @@ std::vector<std::string> evaluation_notices(const TrainOptions& options, const T
 
 std::string samples_text(const TokenData& data, int64_t length) {
   const auto size = static_cast<size_t>(length);
-  std::string text = fmt::format("{} tokens ({}) in {} {}; {} samples", data.num_tokens(),
-                                 name_of(data.type()), data.num_files(),
-                                 data.num_files() == 1 ? "file" : "files", data.num_samples(size));
+  const std::string files =
+      data.num_files() == 1 ? "" : fmt::format(" in {} files", data.num_files());
+  std::string text = fmt::format("{} tokens ({}){}; {} samples", data.num_tokens(),
+                                 name_of(data.type()), files, data.num_samples(size));
   const size_t unused = data.num_unused(size);
   if (unused > 0) text += fmt::format(", the last {} tokens fill no sample", unused);
   return text;

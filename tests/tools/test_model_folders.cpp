@@ -141,6 +141,8 @@ TEST_F(ModelFolders, WithInvalidContentAreRefused) {
                "this is a file; give its folder");
   fs::create_directory(path("empty"));
   EXPECT_FAILS(train({"--model", path("empty")}), 2, "the folder is empty");
+  EXPECT_FAILS(train({"--model", path("emtpy")}), 2, "did you mean " + path("empty") + "?");
+  EXPECT_FAILS(train({"--model", "no-such-model"}), 2, "`hf download ORG/NAME`");
   fs::create_directories(path("other/part"));
   EXPECT_FAILS(train({"--model", path("other")}), 2, "has no config.json");
   EXPECT_FAILS(convert(path("other"), path("to"), {}), 2, "has neither model.safetensors");

@@ -145,7 +145,7 @@ TEST_F(RunDataTest, EvaluationDataIsReportedAgainstTheTrainingData) {
   EXPECT_SAYS(outcome.out, "an evaluation uses the first 64 samples (--eval-batches 16)");
   const std::string other = folder_.write("other.txt", some_text(300));
   const Outcome apart = run_train({"--dry-run", "--eval-data", other});
-  EXPECT_SAYS(apart.out, "300 tokens (bytes) in 1 file; 9 samples, the last 11 tokens fill no");
+  EXPECT_SAYS(apart.out, "300 tokens (bytes); 9 samples, the last 11 tokens fill no");
   EXPECT_SAYS(apart.out, "an evaluation uses all samples");
   EXPECT_EQ(apart.out.find("reads too"), std::string::npos) << apart.out;
   EXPECT_EQ(apart.out.find("is given without"), std::string::npos) << apart.out;
