@@ -6,32 +6,40 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "device/errors.h"
 #include "io/json_text.h"
 #include "scheduler/plan/simulate.h"
 #include "scheduler/plan/traffic.h"
+#include "tools/rank_processes.h"
 #include "tools/residency_intervals.h"
 #include "tools/step_names.h"
 
 namespace ebb {
 namespace {
 
-std::string thread_name(int id, std::string_view name) {
+std::string thread_name(uint32_t rank, int id, std::string_view name) {
   return fmt::format(
-      R"(,{{"ph":"M","name":"thread_name","pid":0,"tid":{0},"args":{{"name":"{1}"}}}},)"
-      R"({{"ph":"M","name":"thread_sort_index","pid":0,"tid":{0},"args":{{"sort_index":{0}}}}})"
+      R"(,{{"ph":"M","name":"thread_name","pid":{0},"tid":{1},"args":{{"name":"{2}"}}}},)"
+      R"({{"ph":"M","name":"thread_sort_index","pid":{0},"tid":{1},"args":{{"sort_index":{1}}}}})"
       "\n",
-      id, name);
+      rank, id, name);
 }
 
-std::string thread_names() {
+std::string thread_names(uint32_t rank) {
   std::string text;
   for (const StreamInfo& info : kStreams) {
-    text += thread_name(static_cast<int>(info.kind), info.name);
+    text += thread_name(rank, static_cast<int>(info.kind), info.name);
   }
-  return text + thread_name(kNumStreamKinds, "steps");
+  return text + thread_name(rank, kNumStreamKinds, "steps");
+}
+
+/// The process of a rank other than the first, which run_event() names.
+std::string process_name(uint32_t rank) {
+  return fmt::format(
+      R"(,{{"ph":"M","name":"process_name","pid":{0},"args":{{"name":"rank {0}"}}}})", rank);
 }
 
 std::string run_event(const std::string& run_id) {
@@ -63,9 +71,9 @@ std::vector<OpEvent> make_op_events(const Preparation& prepared) {
   for (OpIndex i{0}; i < events.size(); ++i) {
     const Op& op = prepared.plan.ops[i];
     if (takes_no_time(op)) continue;
-    events[i] = {.begin = fmt::format(R"({{"ph":"X","name":{},"cat":"{}","pid":0,"tid":{},)",
+    events[i] = {.begin = fmt::format(R"({{"ph":"X","name":{},"cat":"{}","pid":{},"tid":{},)",
                                       json_text(nlohmann::json(names.op_name(i))), name_of(op.kind),
-                                      static_cast<int>(op.stream)),
+                                      prepared.division.place.rank, static_cast<int>(op.stream)),
                  .end = fmt::format(R"(,"args":{}}})",
                                     json_text(details_of(i, prepared, names, reasons[i])))};
   }
@@ -79,14 +87,15 @@ class StepEvents {
              uint64_t& num_flows, std::span<const OpEvent> op_events)
       : prepared_(prepared),
         plan_(prepared.plan),
+        place_(prepared.division.place),
         times_(times),
         begin_s_(begin_s),
         num_flows_(num_flows),
         op_events_(op_events) {}
 
   std::string text(uint64_t step, double step_s) {
-    add(R"({{"ph":"X","name":"step {}","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f}}})", step,
-        kNumStreamKinds, us(0), step_s * 1e6);
+    add(R"({{"ph":"X","name":"step {}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})", step,
+        place_.rank, kNumStreamKinds, us(0), step_s * 1e6);
     for (OpIndex i{0}; i < plan_.ops.size(); ++i) {
       if (!takes_no_time(plan_.ops[i])) add_op(i);
     }
@@ -131,11 +140,11 @@ class StepEvents {
   void add_flow(OpIndex from, OpIndex to) {
     // An arrow begins and ends inside the events that it connects.
     const auto middle = [&](OpIndex op) { return us((times_[op].start_s + times_[op].end_s) / 2); };
-    const uint64_t id = num_flows_++;
-    add(R"({{"ph":"s","name":"load","cat":"first use","id":{},"pid":0,"tid":{},"ts":{:.3f}}})", id,
-        static_cast<int>(StreamKind::Load), middle(from));
-    add(R"({{"ph":"f","bp":"e","name":"load","cat":"first use","id":{},"pid":0,"tid":{},"ts":{:.3f}}})",
-        id, static_cast<int>(StreamKind::Compute), middle(to));
+    const uint64_t id = num_flows_++ * place_.num_ranks + place_.rank;
+    add(R"({{"ph":"s","name":"load","cat":"first use","id":{},"pid":{},"tid":{},"ts":{:.3f}}})", id,
+        place_.rank, static_cast<int>(StreamKind::Load), middle(from));
+    add(R"({{"ph":"f","bp":"e","name":"load","cat":"first use","id":{},"pid":{},"tid":{},"ts":{:.3f}}})",
+        id, place_.rank, static_cast<int>(StreamKind::Compute), middle(to));
   }
 
   void add_counters() {
@@ -146,13 +155,14 @@ class StepEvents {
         values += fmt::format(R"({}"{}":{})", s == 0 ? "" : ",", name_of(static_cast<Space>(s)),
                               now.bytes[static_cast<size_t>(s)]);
       }
-      add(R"({{"ph":"C","name":"bytes on the device","pid":0,"ts":{:.3f},"args":{{{}}}}})",
-          us(now.time_s), values);
+      add(R"({{"ph":"C","name":"bytes on the device","pid":{},"ts":{:.3f},"args":{{{}}}}})",
+          place_.rank, us(now.time_s), values);
     }
   }
 
   const Preparation& prepared_;
   const Plan& plan_;
+  const RankPlace& place_;
   std::span<const OpTime> times_;
   double begin_s_;
   uint64_t& num_flows_;
@@ -162,29 +172,48 @@ class StepEvents {
 
 }  // namespace
 
-ChromeTrace::ChromeTrace(const std::string& path) : file_(path, "trace") {}
+ChromeTrace::ChromeTrace(const std::string& path) : file_(std::in_place, path, "trace") {}
 
 ChromeTrace::~ChromeTrace() {
-  if (!has_begun_) return;
+  if (!file_ || !has_begun_) return;
   try {
-    file_.append("\n]\n");
+    file_->append("\n]\n");
   } catch (const IoError&) {  // readers also accept an array without its end
   }
 }
 
-std::optional<std::string> ChromeTrace::begin(const std::string& run_id, bool keeps_old) {
-  const auto aside = keeps_old ? file_.set_aside() : std::nullopt;
-  file_.cut(0);
-  file_.append(fmt::format("[\n{}{}", run_event(run_id), thread_names()));
+std::optional<std::string> ChromeTrace::begin(const std::string& run_id, bool keeps_old,
+                                              Ranks* ranks) {
+  ranks_ = ranks;
   has_begun_ = true;
+  if (!file_) return std::nullopt;
+  auto aside = keeps_old ? file_->set_aside() : std::nullopt;
+  file_->cut(0);
+  file_->append(fmt::format("[\n{}{}", run_event(run_id), thread_names(0)));
+  for (uint32_t rank = 1; ranks != nullptr && rank < ranks->size(); ++rank) {
+    file_->append(process_name(rank) + thread_names(rank));
+  }
   return aside;
 }
 
 void ChromeTrace::add_step(const Preparation& prepared, std::span<const OpTime> times,
                            uint64_t step, double step_s) {
   if (op_events_.empty()) op_events_ = make_op_events(prepared);
-  file_.append(StepEvents(prepared, times, begin_s_, num_flows_, op_events_).text(step, step_s));
+  std::string text =
+      StepEvents(prepared, times, begin_s_, num_flows_, op_events_).text(step, step_s);
+  if (ranks_ != nullptr) {
+    step_s = std::ranges::max(all_of_ranks(*ranks_, step_s));
+    text = fmt::format("{}", fmt::join(texts_of_ranks(*ranks_, text), ""));
+  }
+  if (file_) file_->append(text);
   begin_s_ += step_s;
+}
+
+std::unique_ptr<ChromeTrace> trace_of_ranks(std::unique_ptr<ChromeTrace> trace, Ranks* ranks) {
+  if (ranks == nullptr) return trace;
+  const bool traces = all_of_ranks(*ranks, static_cast<uint8_t>(trace != nullptr))[0] != 0;
+  if (!traces) return nullptr;
+  return trace ? std::move(trace) : std::make_unique<ChromeTrace>();
 }
 
 bool is_trace_of(const std::string& path, const std::string& run_id) {

@@ -1,19 +1,24 @@
 // The timeline of a run as Chrome trace events (JSON; opens in Perfetto and in Chrome's tracing):
-// a thread for each stream, an arrow from each load to the first operation that waits for it, and
-// counters of the bytes resident on the device. An operation names its layer and its parameters; a
-// copy has its bytes and its reason, too.
+// a process for each rank with a thread for each stream, an arrow from each load to the first
+// operation that waits for it, and counters of the bytes resident on the device. An operation names
+// its layer and its parameters; a copy has its bytes and its reason, too.
 //
 // The format is "Trace Event Format": an array of objects, times in microseconds. Each step is
 // written as soon as it ends; readers accept an array without its end. The first event contains the
-// id of the run. Not thread-safe. Errors: those of AppendFile.
+// id of the run. Rank 0 writes the events of all ranks. Their clocks are not compared: a step is
+// drawn as if all ranks began it together.
+//
+// Not thread-safe. Errors: those of AppendFile; with several ranks also those of Ranks.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "comm/ranks.h"
 #include "scheduler/run/trainer.h"
 #include "tools/append_file.h"
 
@@ -26,6 +31,8 @@ class ChromeTrace {
     std::string begin, end;
   };
 
+  /// Of a rank that writes no file.
+  ChromeTrace() = default;
   /// Opens the file and leaves its content unchanged.
   explicit ChromeTrace(const std::string& path);
   ~ChromeTrace();
@@ -33,20 +40,26 @@ class ChromeTrace {
   ChromeTrace& operator=(const ChromeTrace&) = delete;
 
   /// Begins a new trace. An old trace is deleted; but if `keeps_old` is true, it is first renamed
-  /// (set_aside.h), and its new name is returned.
-  std::optional<std::string> begin(const std::string& run_id, bool keeps_old = false);
-  /// Adds the next step. REQUIRES: the trace has begun, and all steps have the same preparation.
-  /// The step begins at the end of the previous step.
+  /// (set_aside.h), and its new name is returned. `ranks`: null if there is one rank.
+  std::optional<std::string> begin(const std::string& run_id, bool keeps_old = false,
+                                   Ranks* ranks = nullptr);
+  /// Adds the next step of this rank. The step begins when all ranks have ended the previous step.
+  /// Collective. REQUIRES: the trace has begun, and all steps have the same preparation.
   void add_step(const Preparation& prepared, std::span<const OpTime> times, uint64_t step,
                 double step_s);
 
  private:
-  AppendFile file_;
+  std::optional<AppendFile> file_;
+  Ranks* ranks_ = nullptr;
   std::vector<OpEvent> op_events_;  // [operation]
   bool has_begun_ = false;
   double begin_s_ = 0;
   uint64_t num_flows_ = 0;
 };
+
+/// Makes all ranks trace if rank 0 does: a rank may have no trace, or one that it does not write.
+/// `ranks`: null if there is one rank. Collective.
+std::unique_ptr<ChromeTrace> trace_of_ranks(std::unique_ptr<ChromeTrace> trace, Ranks* ranks);
 
 /// Whether a file is a trace of the run with this id.
 bool is_trace_of(const std::string& path, const std::string& run_id);

@@ -1,22 +1,27 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
-#include <memory>
+#include <filesystem>
+#include <limits>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "device/errors.h"
-#include "tools/advice.h"
+#include "io/new_file.h"
 #include "tools/chrome_trace.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/html_report.h"
 #include "tools/output_paths.h"
+#include "tools/rank_setup.h"
+#include "tools/run_config.h"
 #include "tools/run_id.h"
 #include "tools/signals.h"
 #include "tools/spent_time.h"
-#include "tools/text_data.h"
 #include "tools/traffic_report.h"
 #include "tools/train_flags.h"
 #include "tools/train_report.h"
@@ -28,20 +33,21 @@ namespace {
 constexpr uint64_t kDefaultSteps = 3;
 
 struct ProfileRequest {
-  TrainOptions options;
+  TrainRequest run;
   std::string html;
+  FlagPath config;
 };
 
 /// Refuses flags of `ebb train` that have no effect on a profile.
 void refuse_lost_flags(const TrainOptions& o) {
-  const std::pair<std::string_view, bool> flags[] = {{"--dry-run", o.dry_run},
-                                                     {"--resume", o.resume.has_value()},
-                                                     {"--save", !o.save.empty()},
-                                                     {"--log", !o.log.empty()},
-                                                     {"--eval-data", !o.eval_data.empty()},
-                                                     {"--eval-split", o.eval_split.has_value()},
-                                                     {"--sample-steps", o.sample_steps.has_value()},
-                                                     {"--ranks", o.ranks > 0}};
+  const std::pair<std::string_view, bool> flags[] = {
+      {"--dry-run", o.dry_run},
+      {"--resume", o.resume.has_value()},
+      {"--save", !o.save.empty()},
+      {"--log", !o.log.empty()},
+      {"--eval-data", !o.eval_data.empty()},
+      {"--eval-split", o.eval_split.has_value()},
+      {"--sample-steps", o.sample_steps.has_value()}};
   for (const auto& [flag, given] : flags) {
     if (!given) continue;
     throw ConfigError(fmt::format(
@@ -49,24 +55,42 @@ void refuse_lost_flags(const TrainOptions& o) {
   }
 }
 
-bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) {
+std::optional<ProfileRequest> parse_profile(std::vector<std::string> arguments) {
   CommandLine line(
       "Trains one warm-up step and a few more (--steps [3]), and shows how they spend their time.",
       "ebb profile");
-  add_train_flags(line, request.options);
+  ProfileRequest request;
+  TrainOptions& options = request.run.options;
+  add_train_flags(line, options);
   FlagGroup group{line, "Output"};
   group.add("--html", "FILE", "write a self-contained HTML report of the fastest step",
             [&request](std::string_view, std::string_view text) { request.html = text; });
-  if (!parse_arguments(line, std::move(arguments), true)) return false;
-  if (!request.options.steps && !request.options.epochs) request.options.steps = kDefaultSteps;
-  refuse_lost_flags(request.options);
-  validate(request.options);
-  refuse_same_files(request.options, {.inputs = {config_path(line)},
-                                      .outputs = {{"--html", request.html, kHtmlBegins}}});
-  return true;
+  if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
+  if (!options.steps && !options.epochs) options.steps = kDefaultSteps;
+  refuse_lost_flags(options);
+  request.run.given = given_flags(line, {});
+  validate(options);
+  request.config = config_path(line);
+  return request;
 }
 
-/// The fastest step; none if the profile was stopped before its first step.
+/// "report.html", and for other ranks "report.rank1.html"
+std::string page_of(uint32_t rank, const std::string& html) {
+  if (rank == 0 || html.empty()) return html;
+  std::filesystem::path path = html;
+  const std::string ending = fmt::format(".rank{}{}", rank, path.extension().string());
+  return path.replace_extension(ending).string();
+}
+
+void check_paths(const ProfileRequest& request, uint32_t num_ranks) {
+  MorePaths paths{.inputs = {request.config}};
+  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+    paths.outputs.push_back({"--html", page_of(rank, request.html), kHtmlBegins});
+  }
+  refuse_same_files(request.run.options, paths);
+}
+
+/// The fastest step of all ranks together; none if the profile was stopped before its first step.
 struct Profile {
   uint64_t num_steps = 0;
   StepRecord fastest;
@@ -74,19 +98,29 @@ struct Profile {
   std::vector<OpTime> times;
 };
 
+double longest_of_ranks(Ranks* ranks, double seconds) {
+  return ranks == nullptr ? seconds : std::ranges::max(all_of_ranks(*ranks, seconds));
+}
+
 Profile measure(const TrainOptions& options, const TrainSetup& setup, const Signals& signals) {
-  const auto trace = options.trace.empty() ? nullptr : std::make_unique<ChromeTrace>(options.trace);
-  if (trace) trace->begin(new_run_id());
+  Ranks* const ranks = setup.ranks;
+  const auto trace = trace_of_ranks(open_files(options).trace, ranks);
+  if (trace) trace->begin(new_run_id(), false, ranks);
   const auto device = create_device(setup.device);
-  Trainer trainer(*setup.model, *device, setup.prepared);
+  Trainer trainer(*setup.model, *device, setup.prepared, ranks);
   if (setup.weights) setup.weights->load(trainer);
   const SampleOrder order(setup.data.num_samples(setup.shape.length), options.order, options.seed);
   Batches batches(setup.data.samples(), order, setup.shape, setup.model->inputs());
+  const auto is_stopped = [&] {  // at any rank
+    return greatest_of_ranks(ranks, static_cast<uint8_t>(signals.pending())) != 0;
+  };
   Profile profile;
-  for (uint64_t step = 0; step <= setup.num_steps() && signals.pending() == 0; ++step) {
+  double shortest_s = std::numeric_limits<double>::infinity();
+  for (uint64_t step = 0; step <= setup.num_steps() && !is_stopped(); ++step) {
     const uint64_t position = step * setup.shape.num_samples();
     const double learning_rate = setup.learning_rate.at(std::min(step, setup.num_steps() - 1));
-    const StepResult result = trainer.step(batches.load(position), learning_rate);
+    const auto& micro_batches = setup.prepared.share.micro_batches;
+    const StepResult result = trainer.step(micro_batches.of(batches.load(position)), learning_rate);
     if (step == 0) continue;  // warm-up
     profile.num_steps = step;
     const auto times = trainer.last_step_times();
@@ -99,7 +133,9 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup, const Sign
                                     result);
     say(fmt::format("step {}/{}  {:.4f} s, {:.1f} % of bound\n", step, setup.num_steps(),
                     record.step_seconds, 100 * record.bound_share.value_or(0)));
-    if (step == 1 || record.step_seconds < profile.fastest.step_seconds) {
+    const double longest_s = longest_of_ranks(ranks, record.step_seconds);
+    if (longest_s < shortest_s) {
+      shortest_s = longest_s;
       profile.fastest = std::move(record);
       profile.kernels_s = result.compute_s;
       profile.times.assign(times.begin(), times.end());
@@ -109,11 +145,17 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup, const Sign
   return profile;
 }
 
+/// "rank 1 of 2: "; empty if there is one rank.
+std::string rank_title(const Preparation& p) {
+  const RankPlace& place = p.division.place;
+  return place.num_ranks == 1 ? "" : fmt::format("rank {} of {}: ", place.rank, place.num_ranks);
+}
+
 /// Where the time of the fastest step and the traffic of every step went.
 std::string text_of(const Preparation& p, const Profile& profile) {
   const SpentTime spent =
       spent_time(p.plan, profile.times, profile.fastest.step_seconds, profile.kernels_s);
-  return fmt::format("fastest step: {}\n{}{}", format_spent(spent),
+  return fmt::format("{}fastest step: {}\n{}{}", rank_title(p), format_spent(spent),
                      traffic_table(traffic_of(p.plan, *p.layout)),
                      layer_table(StepNames(p.plan, p.trace, *p.layout)));
 }
@@ -127,41 +169,75 @@ Report report_of(const TrainOptions& options, const TrainSetup& setup, const Pro
                       .bound_by = r.bound_by.value_or("compute"),
                       .times = profile.times,
                       .kernels_s = profile.kernels_s};
-  return {.title = fmt::format("{}: step {} of {}", setup.source.name, r.step, setup.num_steps()),
+  ReportView predicted = simulated_view(p, setup.rates.machine);
+  if (setup.ranks != nullptr) predicted.name = "predicted alone";
+  return {.title = fmt::format("{}{}: step {} of {}", rank_title(p), setup.source.name, r.step,
+                               setup.num_steps()),
           .facts = header_lines(options, setup),
           .tokens_per_step = setup.shape.num_tokens(),
           .tiles = {{"on the device", static_cast<double>(p.ledger.total(Tier::Device)), "bytes"}},
-          .views = {std::move(measured), simulated_view(p, setup.rates.machine)}};
+          .views = {std::move(measured), std::move(predicted)}};
+}
+
+std::vector<std::string> of_all_ranks(Ranks* ranks, const std::string& mine) {
+  return ranks == nullptr ? std::vector{mine} : texts_of_ranks(*ranks, mine);
+}
+
+/// Rank 0 prints the texts of all ranks and writes their pages.
+void write_profile(const ProfileRequest& request, const TrainSetup& setup, const Profile& profile) {
+  const bool writes = setup.prepared.division.place.rank == 0;
+  for (const std::string& text : of_all_ranks(setup.ranks, text_of(setup.prepared, profile))) {
+    if (writes) fmt::print("{}", text);
+  }
+  if (request.html.empty()) return;
+  const Report report = report_of(request.run.options, setup, profile);
+  const auto pages = of_all_ranks(setup.ranks, html_report(report, setup.prepared));
+  for (uint32_t rank = 0; writes && rank < pages.size(); ++rank) {
+    const std::string path = page_of(rank, request.html);
+    write_new_file(path, pages[rank]);
+    fmt::print("report: {}\n", path);
+  }
+}
+
+int profile_as_rank(ProfileRequest& request, const RankProcesses& processes) {
+  TrainOptions& options = request.run.options;
+  take_place(options, processes);
+  if (processes.is_first()) check_paths(request, processes.place().num_ranks);
+  // Must come first: set-up starts threads, which must not receive the signals.
+  const Signals signals(
+      [](const char* name) {
+        say(fmt::format("{}: the profile ends after this step; a second signal ends it at once\n",
+                        name));
+      },
+      std::chrono::seconds(1),
+      [ranks = processes.ranks()] { return ranks != nullptr && ranks->has_failed(); });
+  const auto setup = set_up_ranks(request.run, processes, signals);
+  if (!setup) return exit_code_of(signal_of_ranks(processes, signals));
+  say(format_header(options, *setup));
+  const Profile profile = measure(options, *setup, signals);
+  const int signal = signal_of_ranks(processes, signals);
+  if (signal != 0) {
+    say(fmt::format("stopped after step {} of {}\n", profile.num_steps, setup->num_steps()));
+  }
+  if (profile.num_steps > 0) write_profile(request, *setup, profile);
+  if (!options.trace.empty()) fmt::print("trace: {}\n", options.trace);
+  return signal != 0 ? exit_code_of(signal) : 0;
 }
 
 }  // namespace
 
 int profile_command(std::vector<std::string> arguments) {
-  ProfileRequest request;
-  if (!parse_profile(std::move(arguments), request)) return 0;
-  // Must come first: set-up starts threads, which must not receive the signals.
-  const Signals signals([](const char* name) {
-    say(fmt::format("{}: the profile ends after this step; a second signal ends it at once\n",
-                    name));
-  });
-  if (!tokenize_text(request.options, [&signals] { return signals.pending() != 0; })) {
-    return signals.exit_code();
+  std::vector<std::string> command = arguments;
+  command.insert(command.begin(), "profile");
+  auto request = parse_profile(std::move(arguments));
+  if (!request) return 0;
+  RankProcesses processes = start_ranks(request->run.options, command);
+  try {
+    return profile_as_rank(*request, processes);
+  } catch (const std::exception& error) {
+    processes.fail(error.what());
+    throw;
   }
-  TrainSetup setup = set_up(request.options);
-  plan_or_advise(request.options, setup);
-  say(format_header(request.options, setup));
-  const Profile profile = measure(request.options, setup, signals);
-  const bool stopped = signals.pending() != 0;
-  if (stopped) {
-    say(fmt::format("stopped after step {} of {}\n", profile.num_steps, setup.num_steps()));
-  }
-  if (profile.num_steps > 0) fmt::print("{}", text_of(setup.prepared, profile));
-  if (!request.html.empty() && profile.num_steps > 0) {
-    write_report(request.html, report_of(request.options, setup, profile), setup.prepared);
-    fmt::print("report: {}\n", request.html);
-  }
-  if (!request.options.trace.empty()) fmt::print("trace: {}\n", request.options.trace);
-  return stopped ? signals.exit_code() : 0;
 }
 
 }  // namespace ebb

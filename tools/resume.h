@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "device/errors.h"
+#include "tools/option_flags.h"
+#include "tools/run_config.h"
 #include "tools/run_log.h"
 #include "tools/saved_run.h"
 #include "tools/train_options.h"
@@ -31,6 +34,19 @@ struct Resumed {
 /// configuration also comes from the checkpoint, because the folder of the model may no longer
 /// exist.
 std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options);
+
+/// Returns the result of `work`. Its errors name the flags that come from the checkpoint.
+template <class Work>
+auto naming_origin(const std::optional<Resumed>& resumed, const Work& work) {
+  try {
+    return work();
+  } catch (const PlanError&) {
+    throw;
+  } catch (const ConfigError& error) {
+    if (!resumed) throw;
+    throw ConfigError(with_origin(with_flags(error.what()), resumed->taken));
+  }
+}
 
 /// What the log of the run needs. A run that is not resumed gets a new id.
 LoggedRun logged_run(const std::optional<Resumed>& resumed);

@@ -14,13 +14,9 @@
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/machine.h"
-#include "tools/option_flags.h"
 #include "tools/output_paths.h"
 #include "tools/printable.h"
-#include "tools/rank_agreement.h"
-#include "tools/rank_cores.h"
-#include "tools/rank_processes.h"
-#include "tools/text_data.h"
+#include "tools/rank_setup.h"
 #include "tools/train_flags.h"
 #include "tools/training_run.h"
 
@@ -32,19 +28,6 @@ constexpr const char* kProgressNote =
     "In the progress, \"90 % of bound\" means: if kernels, copies and updates, each as fast as in "
     "this step, overlapped perfectly, the step would take 90 % of the measured time. \"stall 5 %\" "
     "means: for 5 % of the step the device waited for copies or updates.";
-
-/// Returns the result of `work`. Its errors name the flags that come from the checkpoint.
-template <class Work>
-auto naming_origin(const std::optional<Resumed>& resumed, const Work& work) {
-  try {
-    return work();
-  } catch (const PlanError&) {
-    throw;
-  } catch (const ConfigError& error) {
-    if (!resumed) throw;
-    throw ConfigError(with_origin(with_flags(error.what()), resumed->taken));
-  }
-}
 
 std::optional<TrainRequest> parse_train(std::vector<std::string> arguments) {
   CommandLine line("Trains a model on text or token files.", "ebb train");
@@ -152,47 +135,25 @@ int train(const TrainRequest& request, const TrainSetup& setup, const SaveFolder
   return summary.signal != 0 ? exit_code_of(summary.signal) : 0;
 }
 
-}  // namespace
-
-namespace {
-
-int train_as_rank(TrainRequest& request, RankProcesses& processes) {
+int train_as_rank(TrainRequest& request, const RankProcesses& processes) {
   TrainOptions& options = request.options;
-  Ranks* const ranks = processes.ranks();
-  options.place = processes.place();
-  if (ranks != nullptr) options.ranks_on_cores = take_cores(*ranks);
+  take_place(options, processes);
   const auto folder = take_save_folder(request);
   RunFiles files = open_files(options);
   std::signal(SIGPIPE, SIG_IGN);  // a closed reader of the progress must not end the run
   // Must come first: set-up starts threads, which must not receive the signals.
   SignalNotice notice;
-  const Signals signals([&notice](const char* name) { notice(name); }, std::chrono::seconds(1),
-                        [ranks] { return ranks != nullptr && ranks->has_failed(); });
-  const auto tokenize = [&] {
-    naming_origin(request.resumed, [&] {
-      return tokenize_text(options, [&signals] { return signals.pending() != 0; });
-    });
-  };
-  const auto pending = [&] {  // at any rank
-    return greatest_of_ranks(ranks, static_cast<uint8_t>(signals.pending()));
-  };
-  on_first_rank(ranks, tokenize);
-  if (!processes.is_first()) tokenize();  // finds the tokens of rank 0
-  if (const int signal = pending(); signal != 0) return exit_code_of(signal);
-  const TrainSetup setup = naming_origin(request.resumed, [&] {
-    TrainSetup made = set_up(options, request.resumed.has_value());
-    made.ranks = ranks;
-    if (ranks != nullptr) check_ranks_agree(*ranks, describe_rank(request, made));
-    plan_or_advise(options, made);
-    return made;
-  });
-  check_end(request.resumed, setup);
-  if (const int signal = pending(); signal != 0) return exit_code_of(signal);
+  const Signals signals(
+      [&notice](const char* name) { notice(name); }, std::chrono::seconds(1),
+      [ranks = processes.ranks()] { return ranks != nullptr && ranks->has_failed(); });
+  const auto setup = set_up_ranks(request, processes, signals);
+  if (!setup) return exit_code_of(signal_of_ranks(processes, signals));
+  check_end(request.resumed, *setup);
   reset_peak_rss();
   if (!options.dry_run) {
-    return train(request, setup, folder.get(), std::move(files), notice, signals);
+    return train(request, *setup, folder.get(), std::move(files), notice, signals);
   }
-  fmt::print("{}", format_header(options, setup));
+  fmt::print("{}", format_header(options, *setup));
   return 0;
 }
 
@@ -203,14 +164,7 @@ int train_command(std::vector<std::string> arguments) {
   command.insert(command.begin(), "train");
   auto request = parse_train(std::move(arguments));
   if (!request) return 0;
-  const TrainOptions& options = request->options;
-  const auto timeout_s = static_cast<double>(options.rank_timeout_s);
-  RankProcesses processes(static_cast<uint32_t>(options.ranks),
-                          static_cast<uint32_t>(options.devices.size()), command,
-                          {.timeout_s = timeout_s,
-                           .silence_s = timeout_s / 3,
-                           .transport = options.rank_transport,
-                           .network_bytes_per_s = options.network_bytes_per_s});
+  RankProcesses processes = start_ranks(request->options, command);
   try {
     return train_as_rank(*request, processes);
   } catch (const std::exception& error) {

@@ -61,7 +61,7 @@ class TrainingRun {
         reports_(setup.ranks, progress, setup.notices),
         signals_(signals),
         log_(std::move(files.log)),
-        trace_(std::move(files.trace)),
+        trace_(trace_of_ranks(std::move(files.trace), setup.ranks)),
         rss_before_bytes_(peak_rss_bytes()),
         device_(create_device(setup.device)),
         trainer_(*setup.model, *device_, setup.prepared, setup.ranks),
@@ -137,7 +137,7 @@ class TrainingRun {
     if (!trace_) return;
     // An old trace of a resumed run has the earlier steps.
     const bool keeps_old = request.resumed.has_value();
-    const auto aside = trace_->begin(logged_run_.run_id, keeps_old);
+    const auto aside = trace_->begin(logged_run_.run_id, keeps_old, setup_.ranks);
     if (aside) progress_.notice(renamed_text(request.options.trace, *aside));
   }
 

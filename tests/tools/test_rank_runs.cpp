@@ -2,9 +2,15 @@
 #include <sched.h>
 #include <sys/mount.h>
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <thread>
 
+#include "io/json_text.h"
 #include "tests/tools/rank_runs.h"
 
 namespace ebb::test {
@@ -31,6 +37,82 @@ TEST_F(RankRuns, OnlyRankZeroWrites) {
     return num;
   };
   EXPECT_EQ(count("step 2/2"), 1u) << outcome.err;
+}
+
+/// The ranks that have a step in the trace, as often as they have one.
+std::map<int, int> steps_of_ranks(const std::string& trace) {
+  std::map<int, int> steps;
+  for (const auto& event : parse_json(content_of(trace))) {
+    const std::string name = event["name"];
+    if (event["ph"] == "X" && name.starts_with("step ")) ++steps[event["pid"].get<int>()];
+  }
+  return steps;
+}
+
+/// The names of the streams on which a rank does something.
+std::set<std::string> streams_of_rank(const std::string& trace, int rank) {
+  std::map<int, std::string> names;
+  std::set<std::string> used;
+  for (const auto& event : parse_json(content_of(trace))) {
+    if (event["pid"] != rank || !event.contains("tid")) continue;
+    const int stream = event["tid"];
+    if (event["name"] == "thread_name") names[stream] = event["args"]["name"];
+    if (event["ph"] == "X") used.insert(names[stream]);
+  }
+  return used;
+}
+
+TEST_F(RankRuns, ATraceHasTheStepsOfAllRanks) {
+  const std::string trace = path("trace.json");
+  succeed(train_on(3, {"--steps", "2", "--trace", trace}));
+  EXPECT_EQ(steps_of_ranks(trace), (std::map<int, int>{{0, 2}, {1, 2}, {2, 2}}));
+  const std::set<std::string> streams = {"compute", "load",    "store", "update",
+                                         "send",    "receive", "steps"};
+  for (const int rank : {0, 1, 2}) {
+    std::set<std::string> missing;
+    std::ranges::set_difference(streams, streams_of_rank(trace, rank),
+                                std::inserter(missing, missing.end()));
+    EXPECT_EQ(missing, std::set<std::string>{}) << rank;
+  }
+  const auto one = [&](const Arguments& more) {
+    return train(Arguments{"--gradient-accumulation", "4", "--steps", "2"} + more);
+  };
+  const std::string of_zero = path("of-zero.json"), of_one = path("of-one.json");
+  EXPECT_EQ(outcome_of_two(one({"--trace", of_zero}), one({})).exit_code, 0);
+  EXPECT_EQ(steps_of_ranks(of_zero), (std::map<int, int>{{0, 2}, {1, 2}}));
+  EXPECT_EQ(outcome_of_two(one({}), one({"--trace", of_one})).exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(of_one)) << "rank 0 decides";
+}
+
+TEST_F(RankRuns, AProfileHasTheTextAndThePageOfEachRank) {
+  const Outcome outcome = run_ebb({"profile",
+                                   "--preset",
+                                   "toy-bytes",
+                                   "--data",
+                                   text_,
+                                   "--seq-length",
+                                   "16",
+                                   "--steps",
+                                   "2",
+                                   "--ranks",
+                                   "2",
+                                   "--gradient-accumulation",
+                                   "2",
+                                   "--html",
+                                   path("page.html"),
+                                   "--trace",
+                                   path("trace.json"),
+                                   "--device",
+                                   "host",
+                                   "--threads",
+                                   "2"},
+                                  folder_.path());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_SAYS(outcome.out, "rank 0 of 2: fastest step: compute ");
+  EXPECT_SAYS(outcome.out, "rank 1 of 2: fastest step: compute ");
+  EXPECT_SAYS(content_of(path("page.html")), "rank 0 of 2: ");
+  EXPECT_SAYS(content_of(path("page.rank1.html")), "rank 1 of 2: ");
+  EXPECT_EQ(steps_of_ranks(path("trace.json")), (std::map<int, int>{{0, 2}, {1, 2}}));
 }
 
 /// Each rank has a command line of its own.

@@ -14,7 +14,7 @@ ebb_test(test_planning
 # The output of a run, and its warnings and advice. They have no threads of their own.
 ebb_test(test_views
   SOURCES device/counting_new.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_advice.cpp
-    tools/test_report_page.cpp tools/test_spent_time.cpp tools/test_step_names.cpp
+    tools/test_report_page.cpp tools/test_spent_time.cpp tools/test_step_names.cpp tools/test_stop_text.cpp
   LIBS test_support ebb_tools NOT_TSAN)
 # The system delivers a signal to any thread that does not block it, so this program must have no threads of other tests.
 ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS test_support ebb_tools)

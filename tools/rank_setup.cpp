@@ -1,0 +1,50 @@
+#include "tools/rank_setup.h"
+
+#include "tools/advice.h"
+#include "tools/rank_agreement.h"
+#include "tools/rank_cores.h"
+#include "tools/text_data.h"
+
+namespace ebb {
+RankProcesses start_ranks(const TrainOptions& options, const std::vector<std::string>& command) {
+  const auto timeout_s = static_cast<double>(options.rank_timeout_s);
+  return RankProcesses(static_cast<uint32_t>(options.ranks),
+                       static_cast<uint32_t>(options.devices.size()), command,
+                       {.timeout_s = timeout_s,
+                        .silence_s = timeout_s / 3,
+                        .transport = options.rank_transport,
+                        .network_bytes_per_s = options.network_bytes_per_s});
+}
+
+void take_place(TrainOptions& options, const RankProcesses& processes) {
+  options.place = processes.place();
+  if (Ranks* const ranks = processes.ranks()) options.ranks_on_cores = take_cores(*ranks);
+}
+
+std::optional<TrainSetup> set_up_ranks(TrainRequest& request, const RankProcesses& processes,
+                                       const Signals& signals) {
+  Ranks* const ranks = processes.ranks();
+  const auto tokenize = [&] {
+    naming_origin(request.resumed, [&] {
+      return tokenize_text(request.options, [&signals] { return signals.pending() != 0; });
+    });
+  };
+  on_first_rank(ranks, tokenize);
+  if (!processes.is_first()) tokenize();  // finds the tokens of rank 0
+  if (signal_of_ranks(processes, signals) != 0) return std::nullopt;
+  std::optional<TrainSetup> setup = naming_origin(request.resumed, [&] {
+    std::optional<TrainSetup> made = set_up(request.options, request.resumed.has_value());
+    made->ranks = ranks;
+    if (ranks != nullptr) check_ranks_agree(*ranks, describe_rank(request, *made));
+    plan_or_advise(request.options, *made);
+    return made;
+  });
+  if (signal_of_ranks(processes, signals) != 0) return std::nullopt;
+  return setup;
+}
+
+uint8_t signal_of_ranks(const RankProcesses& processes, const Signals& signals) {
+  return greatest_of_ranks(processes.ranks(), static_cast<uint8_t>(signals.pending()));
+}
+
+}  // namespace ebb
