@@ -2,9 +2,10 @@
 //
 //   bench_choose [--large | --small | --case I] [--rounds 9]
 //
-// Large models are simulated on machines with a GPU: every setting by hand against the choice, and
-// how long choosing took. The program ends with 1 where a simulated choice is not the best. As in
-// the planner, a setting with speculative updates is better only if it is 3 % faster.
+// Large models are simulated on machines with a GPU: the choice against the best with one fixed
+// value of a flag, and how long choosing took. The program ends with 1 where a simulated choice is
+// not the best. As in the planner, a setting with speculative updates is better only if it is 3 %
+// faster.
 //
 // Small models train here, on the host backend, with emulated links, and some of them with emulated
 // compute. The machine's rates are measured before each case, and predictions follow from them
@@ -15,8 +16,10 @@
 // memory at the same time; slower settings that do not fit are left out.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <map>
+#include <cstdio>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,27 +47,49 @@ std::string short_name(const Candidate& c) {
                      name_of(s.update).substr(0, 1));
 }
 
-/// Requests the settings that short_name() names. All layers are recomputed, or none; the planner
-/// may mix.
-ScheduleRequest by_hand(const Candidate& c) {
-  const Schedule& s = c.schedule;
-  return {.micro_batch_order = s.micro_batch_order,
-          .recompute = s.recompute.groups.empty() ? kRecomputeNone
-                                                  : recompute_together(s.recompute.layers_at_once),
-          .activations = s.activations,
-          .update = s.update};
-}
-
 // ---- Large models, simulated
 
-/// Compares a fixed setting with the choice over all cases.
+/// A value of one flag of the schedule. The planner chooses the others.
 struct Fixed {
-  int num_fits = 0;
+  const char* name;
+  ScheduleRequest request;
+};
+const Fixed kFixed[] = {
+    {"none", {.recompute = kRecomputeNone}},
+    {"norms", {.recompute = Recompute{.groups = {kNormsLevel}}}},
+    {"mlp", {.recompute = Recompute{.groups = {kMlpLevel}}}},
+    {"attention", {.recompute = Recompute{.groups = {kAttentionLevel}}}},
+    {"layer", {.recompute = kRecomputeEach}},
+    {"sqrt", {.recompute = SquareRootOfLayers{}}},
+    {"horiz.", {.micro_batch_order = MicroBatchOrder::Horizontal}},
+    {"vertical", {.micro_batch_order = MicroBatchOrder::Vertical}},
+    {"device", {.activations = ActivationPlacement::Device}},
+    {"offload", {.activations = ActivationPlacement::Offload}},
+    {"overlap", {.update = UpdateOrder::Overlap}},
+    {"wait", {.update = UpdateOrder::Wait}},
+};
+constexpr size_t kNumFixed = std::size(kFixed);
+
+/// Of the cases in which a fixed value fits.
+struct Ratios {
+  int num_cases = 0;
   double log_ratios = 0;
 };
-using FixedSettings = std::map<std::string, Fixed>;
+using AllRatios = std::array<Ratios, kNumFixed>;
 
-bool run_large(const LargeCase& c, FixedSettings& fixed) {
+/// nullopt if it does not fit.
+std::optional<Candidate> chosen_with(const Fixed& fixed, const Gpt2& model, TrainerOptions options,
+                                     const LargeCase& c) {
+  options.schedule = fixed.request;
+  try {
+    const Preparation p = prepare(model, options, {.device_memory = c.device_bytes}, c.machine);
+    return p.candidates[p.chosen];
+  } catch (const PlanError&) {
+    return std::nullopt;
+  }
+}
+
+bool run_large(const LargeCase& c, AllRatios& all) {
   const Gpt2Config& config = find_gpt2_preset(c.preset);
   const Gpt2 model(config, c.batch_size, config.max_positions, DType::BF16);
   const TrainerOptions options{.gradient_accumulation = c.accumulation,
@@ -78,46 +103,54 @@ bool run_large(const LargeCase& c, FixedSettings& fixed) {
              config.max_positions, c.clip ? "clip" : "", short_name(chosen), chosen.seconds,
              chosen.bound.seconds / chosen.seconds, choosing_s);
   bool best = true;
-  for (const Candidate& other : p.candidates) {
-    if (!other.why_not.empty()) {
-      fmt::print(" {:>7}", "-");
+  for (size_t i = 0; i < kNumFixed; ++i) {
+    const auto other = chosen_with(kFixed[i], model, options, c);
+    if (!other) {
+      fmt::print(" {:>9}", "-");
       continue;
     }
-    TrainerOptions requested = options;
-    requested.schedule = by_hand(other);
-    const Preparation one = prepare(model, requested, {.device_memory = c.device_bytes}, c.machine);
-    const double seconds = one.candidates[one.chosen].seconds;
-    fmt::print(" {:>7.3f}", seconds / chosen.seconds);
-    Fixed& setting = fixed[short_name(other)];
-    ++setting.num_fits;
-    setting.log_ratios += std::log(seconds / chosen.seconds);
-    best = best && !is_better(one.candidates[one.chosen], chosen);
+    fmt::print(" {:>9.3f}", other->seconds / chosen.seconds);
+    ++all[i].num_cases;
+    all[i].log_ratios += std::log(other->seconds / chosen.seconds);
+    best = best && !is_better(*other, chosen);
   }
   fmt::print("{}\n", best ? "" : "  NOT THE BEST");
+  std::fflush(stdout);
   return best;
 }
 
 bool run_all_large() {
   fmt::print(
-      "simulated; settings: h(orizontal) or v(ertical) / recompute / o(verlap) or w(ait); then "
-      "each by hand against the choice, - where it does not fit:\n"
-      "h/none/o h/none/w h/block/o h/block/w, and the same for v where there are several "
-      "micro-batches\n");
-  fmt::print("{:<10} {:<20} {:>8} {:>9}     {:<4} {:<12} {:>9} {:>6} {:>7} | ratios\n", "model",
-             "machine", "memory", "step", "", "chosen", "predicted", "share", "chose s");
+      "simulated; then the time with one fixed value of --recompute, --micro-batch-order, "
+      "--activations or --update, divided by that of the choice; - where it does not fit\n"
+      "{:<10} {:<20} {:>8} {:>9}     {:<4} {:<12} {:>9} {:>6} {:>7} |",
+      "model", "machine", "memory", "step", "", "chosen", "predicted", "share", "chose s");
+  for (const Fixed& fixed : kFixed) fmt::print(" {:>9}", fixed.name);
+  fmt::print("\n");
   bool good = true;
-  FixedSettings fixed;
-  for (const LargeCase& c : large_cases()) good = run_large(c, fixed) && good;
-  fmt::print("fixed settings against the choice, geometric mean of the cases in which they fit:\n");
-  for (const auto& [name, setting] : fixed) {
-    fmt::print("  {:<12} {:>6.3f} x, fits in {} of {}\n", name,
-               std::exp(setting.log_ratios / setting.num_fits), setting.num_fits,
+  AllRatios all;
+  for (const LargeCase& c : large_cases()) good = run_large(c, all) && good;
+  fmt::print("geometric mean of the cases in which it fits, and how many they are:\n");
+  for (size_t i = 0; i < kNumFixed; ++i) {
+    fmt::print("  {:<9} {:>6.3f} x, {:>2} of {}\n", kFixed[i].name,
+               std::exp(all[i].log_ratios / std::max(all[i].num_cases, 1)), all[i].num_cases,
                large_cases().size());
   }
   return good;
 }
 
 // ---- Small models, measured
+
+/// Requests the settings that short_name() names. All layers are recomputed, or none; the planner
+/// may mix.
+ScheduleRequest by_hand(const Candidate& c) {
+  const Schedule& s = c.schedule;
+  return {.micro_batch_order = s.micro_batch_order,
+          .recompute = s.recompute.groups.empty() ? kRecomputeNone
+                                                  : recompute_together(s.recompute.layers_at_once),
+          .activations = s.activations,
+          .update = s.update};
+}
 
 /// Settings whose predicted time is larger than this multiple of the choice's are not measured.
 constexpr double kHopeless = 1.2;
