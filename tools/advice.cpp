@@ -112,7 +112,8 @@ Alternatives other_budgets(const TrainOptions& requested, const PlanContext& con
   if (!device_fits) texts.push_back(device_text);
   if (!host_fits) texts.push_back(host_text(*host));
   if (texts.empty()) return {};  // each fits alone, but not both together
-  return {{fmt::format("{}", fmt::join(texts, " ")), "", {.options = options}}};
+  const char* const price = context.is_here ? "" : "a machine with more memory";
+  return {{fmt::format("{}", fmt::join(texts, " ")), price, {.options = options}}};
 }
 
 // ---- Memory budgets of an inference that does not fit

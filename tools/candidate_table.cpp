@@ -19,7 +19,7 @@ constexpr size_t kMostShown = 5;
 std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers, bool shows_sums) {
   const Schedule& s = c.schedule;
   std::string settings =
-      fmt::format("{} {:<11} {:<22} {:<11} {:<8}", chosen ? '*' : ' ', name_of(s.micro_batch_order),
+      fmt::format("{} {:<11} {:<26} {:<11} {:<9}", chosen ? '*' : ' ', name_of(s.micro_batch_order),
                   name_of(s.recompute, num_layers), name_of(s.activations), name_of(s.update));
   if (shows_sums) settings += fmt::format(" {:<6}", s.sums_on_devices ? "device" : "host");
   if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
@@ -45,7 +45,7 @@ std::string candidate_table(const Preparation& p) {
   const bool shows_sums = std::ranges::any_of(
       p.candidates, [](const Candidate& c) { return c.schedule.sums_on_devices; });
   std::string text =
-      fmt::format("  {:<11} {:<22} {:<11} {:<8}{} {:>10} {:>10} {:<18} {:>12} {:>12}\n",
+      fmt::format("  {:<11} {:<26} {:<11} {:<9}{} {:>10} {:>10} {:<18} {:>12} {:>12}\n",
                   "micro-batch", "recompute", "activations", "update", shows_sums ? " sums  " : "",
                   "predicted", "bound s", "by", "moves", "device");
   std::set<std::string> known;

@@ -152,10 +152,11 @@ void SaveFolder::check_newest(const std::string& resumed) const {
   const std::string newest = checkpoint_path(path_, steps.back());
   std::error_code ignored;
   if (!resumed.empty() && fs::equivalent(newest, resumed, ignored)) return;
-  throw ConfigError(
-      fmt::format("--save '{}': its newest checkpoint is {}, which this run does not continue; "
-                  "continue it with `ebb train --resume '{}'`, or save to another folder",
-                  path_, checkpoint_name(steps.back()), path_));
+  throw ConfigError(fmt::format(
+      "--save '{}': its newest checkpoint is {}, which this run does not continue: "
+      "continue it with `ebb train --resume '{}'` (and a larger --steps, if it has ended), "
+      "or save to another folder",
+      path_, checkpoint_name(steps.back()), path_));
 }
 
 /// Otherwise the run would train up to that step and could not save it.

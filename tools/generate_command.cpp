@@ -15,6 +15,7 @@
 #include "tools/flag_setters.h"
 #include "tools/inference_setup.h"
 #include "tools/message_reader.h"
+#include "tools/saved_run.h"
 #include "tools/signals.h"
 #include "tools/stop_text.h"
 #include "tools/token_text.h"
@@ -147,6 +148,18 @@ constexpr int64_t kMostContext = 4096;
 /// A part of a prompt of a conversation: its messages are short.
 constexpr int64_t kChatPart = 64;
 
+/// The --seq-length of the training that saved this checkpoint; nullopt if the folder is none.
+std::optional<uint64_t> trained_length(const std::string& folder) {
+  try {
+    const SavedRun run = read_saved_run(folder);
+    const FlagValue* const flag = find(run.config, "seq-length");
+    if (flag == nullptr || flag->values.size() != 1) return std::nullopt;
+    return whole_value("--seq-length", flag->values[0], 1);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 /// A model that is loaded for texts of at most this shape. `text`: null if they are numbers.
 class Generator {
  public:
@@ -156,6 +169,7 @@ class Generator {
         signals_(signals),
         source_(model_source(options.run)),
         ends_(end_tokens(source_, text)),
+        trained_length_(trained_length(source_.folder)),
         shape_(shape),
         flags_{.options = options.run, .max_tokens = options.max_tokens},
         generation_(generation_of(flags_)),
@@ -185,6 +199,16 @@ class Generator {
     prompt_s_ = prompt_s;
   }
 
+  /// Says once that a text is longer than the samples from which the model learned.
+  void say_if_longer(uint64_t num_tokens) {
+    if (!trained_length_ || num_tokens <= *trained_length_) return;
+    say(fmt::format(
+        "the prompt and the added text have {} tokens, and the samples of the last training had {} "
+        "(--seq-length): a model that never saw longer ones writes nonsense from there on\n",
+        num_tokens, *trained_length_));
+    trained_length_.reset();
+  }
+
   void say_times(size_t prompt_tokens, uint64_t added_tokens) {
     say_notices(*loaded_.device);
     say(fmt::format("prompt  {} tokens in {:.3f} s\nadded   {} tokens in {:.3f} s\n", prompt_tokens,
@@ -202,6 +226,7 @@ class Generator {
   const Signals& signals_;
   const ModelSource source_;
   const std::vector<int32_t> ends_;
+  std::optional<uint64_t> trained_length_;
   const GenerationShape shape_;
   const RunFlags flags_;
   Generation generation_;
@@ -226,6 +251,7 @@ int continue_prompt(const GenerateOptions& options, const std::vector<int32_t>& 
   generator.run(prompt, 0, output);
   output.finish();
   generator.say_times(prompt.size(), output.count());
+  generator.say_if_longer(prompt.size() + output.count());
   if (output.count() == 0 && signals.pending() == 0) {
     say(fmt::format("the model ended the text at once{}\n",
                     options.chat || text == nullptr
@@ -275,6 +301,7 @@ int converse(const GenerateOptions& options, MessageReader& reader, TokenText& t
     generator.run(prompt, num_chosen, output);
     num_chosen += output.count() + 1;
     messages.push_back({"assistant", output.finish()});
+    generator.say_if_longer(prompt.size() + output.count());
     if (signals.pending() != 0) return exit_code_of(signals, options, output.count());
   }
   say("\n");

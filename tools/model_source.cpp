@@ -45,10 +45,10 @@ std::vector<std::string> folders_beside(const fs::path& path) {
 std::string meant_by(const std::string& name) {
   for (const auto& names : {folders_beside(name), cached_ids()}) {
     const std::string model = nearest_name(name, names);
-    if (!model.empty()) return fmt::format("did you mean {}? ", model);
+    if (!model.empty() && model != name) return fmt::format("did you mean {}?", model);
   }
   const std::string preset = nearest_name(name, preset_names());
-  return preset.empty() ? "" : fmt::format("did you mean --preset {}? ", preset);
+  return preset.empty() ? "" : fmt::format("did you mean --preset {}?", preset);
 }
 
 }  // namespace
@@ -71,20 +71,24 @@ std::string find_model_folder(const std::string& name) {
   if (fs::exists(name, error)) {
     throw ConfigError(fmt::format("--model '{}': this is a file; give its folder", name));
   }
+  const std::string meant = meant_by(name);
   if (!is_hub_id(name)) {
     throw ConfigError(fmt::format(
-        "--model '{}': there is no such folder; {}a hub id has the form org/name, without an "
-        "address or a revision (for a revision, give the folder of its snapshot)",
-        name, meant_by(name)));
+        "--model '{}': there is no such folder; {}", name,
+        meant.empty() ? "a hub id has the form org/name, without an address or a revision (for a "
+                        "revision, give the folder of its snapshot)"
+                      : meant));
   }
   const fs::path model = cached_model(name);
   if (const auto snapshot = find_snapshot(name, model)) return *snapshot;
   const bool has_owner = name.find('/') != std::string::npos;
   throw ConfigError(fmt::format(
-      "--model '{}': there is no such folder, and no snapshot of a model of this name in '{}'; "
-      "{}give the path of its folder, or download it with `hf download {}` (pip install "
-      "huggingface_hub)",
-      name, model.string(), meant_by(name), has_owner ? name : "ORG/NAME"));
+      "--model '{}': there is no such folder, and no snapshot of a model of this name in '{}'; {}",
+      name, model.string(),
+      meant.empty() ? fmt::format("give the path of its folder, or download it with `hf download "
+                                  "{}` (pip install huggingface_hub)",
+                                  has_owner ? name : "ORG/NAME")
+                    : meant));
 }
 
 ModelSource preset_source(const std::string& name) {

@@ -67,6 +67,10 @@ std::string nearest_name(std::string_view name, std::span<const std::string> nam
   for (const auto& [elsewhere, here] : kNamesElsewhere) {
     if (meant == elsewhere && std::ranges::count(names, here) > 0) return std::string(here);
   }
+  constexpr size_t kShortest = 3, kShortestParts = 5;
+  const std::string completed = only_one(
+      names, [&](const std::string& other) { return normalised(other).starts_with(meant); });
+  if (!completed.empty() && meant.size() >= kShortest) return completed;
   size_t least = 1 + meant.size() / 5;  // one error, and one more for every five letters
   std::string nearest;
   for (const std::string& other : names) {
@@ -75,7 +79,6 @@ std::string nearest_name(std::string_view name, std::span<const std::string> nam
     least = d;
     nearest = other;
   }
-  constexpr size_t kShortest = 3, kShortestParts = 5;
   if (!nearest.empty() || meant.size() < kShortest) return nearest;
   const std::string longer = only_one(names, [&](const std::string& other) {
     return normalised(other).find(meant) != std::string::npos;

@@ -7,9 +7,10 @@
 
 namespace ebb {
 
-/// Returns the one of `names` that needs the fewest insertions, removals and replacements. Spaces
-/// and '_' count as '-', and capital letters as small ones. If none is near, returns the only one
-/// that contains `name`, or else the only one that insertions make from it, or else "".
+/// Returns the only one of `names` that begins with `name`, or else the one that needs the fewest
+/// insertions, removals and replacements. Spaces and '_' count as '-', and capital letters as small
+/// ones. If none is near, returns the only one that contains `name`, or else the only one that
+/// insertions make from it, or else "".
 std::string nearest_name(std::string_view name, std::span<const std::string> names);
 
 }  // namespace ebb

@@ -308,11 +308,11 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
 }
 
 std::string format_summary(const TrainSetup& setup, const Summary& s) {
-  const uint64_t tokens = (s.end.steps - s.first_step) * setup.shape.num_tokens();
-  std::string text = fmt::format("{} steps, {} tokens in {}, {:.0f} tok/s", s.end.steps, tokens,
-                                 format_duration(s.seconds),
-                                 s.seconds > 0 ? static_cast<double>(tokens) / s.seconds : 0.0);
-  if (s.first_step > 0) text += fmt::format(" from step {} on", s.first_step);
+  const uint64_t steps = s.end.steps - s.first_step, tokens = steps * setup.shape.num_tokens();
+  std::string text = fmt::format("{} steps", steps);
+  if (s.first_step > 0) text += fmt::format(" after step {}", s.first_step);
+  text += fmt::format(", {} tokens in {}, {:.0f} tok/s", tokens, format_duration(s.seconds),
+                      s.seconds > 0 ? static_cast<double>(tokens) / s.seconds : 0.0);
   if (s.end.steps == s.first_step) {
     text += "\n";
   } else {

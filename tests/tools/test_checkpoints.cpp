@@ -91,6 +91,7 @@ TEST_F(Checkpoints, OldOnesAreRemoved) {
 TEST_F(Checkpoints, AResumedRunHasTheSameBitsAndLog) {
   train_until_six();
   const Outcome outcome = succeed({"train", "--resume", "--save", save()});
+  EXPECT_SAYS(outcome.out, "2 steps after step 6, ");
   EXPECT_SAYS(outcome.err, "resume: from '" + saved(6) + "', step 6 of 8");
   EXPECT_EQ(log(), whole());
   EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"}));

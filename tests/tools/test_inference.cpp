@@ -248,6 +248,17 @@ TEST_F(InferenceCommands, GenerateContinuesBytesInASmallBudget) {
   EXPECT_FAILS(with({"--device-memory", "1MiB"}), 3, "the smallest that works");
 }
 
+TEST_F(InferenceCommands, GenerateSaysThatATextIsLongerThanTheSamples) {
+  const std::string text = folder_.write("text", std::string(300, 'x'));
+  const Outcome trained = run({"train", "--preset", "toy-bytes", "--data", text},
+                              {"--seq-length", "8", "--steps", "1", "--save", path("runs")});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const Arguments prompt = {"--model", path("runs"), "--prompt", "xxxx", "--max-tokens"};
+  const std::string said = "have 9 tokens, and the samples of the last training had 8";
+  EXPECT_SAYS(generate(prompt + Arguments{"5"}).err, said);
+  EXPECT_EQ(generate(prompt + Arguments{"4"}).err.find("samples of the last"), std::string::npos);
+}
+
 TEST_F(InferenceCommands, GenerateStopsBeforeAText) {
   const auto with = [&](Arguments more) {
     more += {"--preset", "toy-bytes", "--prompt", "Once ", "--max-tokens", "20"};

@@ -202,6 +202,7 @@ TEST_F(MachineFiles, ThatDoNotExistAreRefused) {
     EXPECT_FAILS(plan({"--machine", name}), 2,
                  "--machine '" + name + "': did you mean rtx4090? allowed is this, rtx3060, ");
   }
+  EXPECT_FAILS(plan({"--machine", "rtx4070"}), 2, "did you mean rtx4070ti-super?");
 }
 
 }  // namespace

@@ -457,7 +457,7 @@ TEST_F(PlanCommand, SuggestsAPresetForAnUnknownOne) {
       "--preset 'llama3-8b': there is no such preset; did you mean llama-3.1-8b? there are "
       "toy-bytes, ");
   EXPECT_FAILS(plan({"--model", "gpt2-xl", "--machine", "h200"}), 2,
-               "did you mean --preset gpt2-xl? ");
+               "did you mean --preset gpt2-xl?");
 }
 
 TEST_F(PlanCommand, MeasuresOnlyThisMachineAgain) {
