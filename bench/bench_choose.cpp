@@ -2,10 +2,10 @@
 //
 //   bench_choose [--large | --small | --case I] [--rounds 9]
 //
-// Large models are simulated on machines with a GPU: the choice against the best with one fixed
-// value of a flag, and how long choosing took. The program ends with 1 where a simulated choice is
-// not the best. As in the planner, a setting with speculative updates is better only if it is 3 %
-// faster.
+// Large models are simulated on machines with a GPU: the best plan with one fixed value of a flag
+// against the choice, and how long choosing took. The program ends with 1 where such a plan is
+// better than the choice. As in the planner, one with speculative updates is better only if it is
+// 3 % faster, and of equally fast ones the one that moves fewer bytes.
 //
 // Small models train here, on the host backend, with emulated links, and some of them with emulated
 // compute. The machine's rates are measured before each case, and predictions follow from them
@@ -70,7 +70,7 @@ const Fixed kFixed[] = {
 };
 constexpr size_t kNumFixed = std::size(kFixed);
 
-/// Of the cases in which a fixed value fits.
+/// Sums over the cases in which a fixed value fits.
 struct Ratios {
   int num_cases = 0;
   double log_ratios = 0;
@@ -132,8 +132,9 @@ bool run_all_large() {
   for (const LargeCase& c : large_cases()) good = run_large(c, all) && good;
   fmt::print("geometric mean of the cases in which it fits, and how many they are:\n");
   for (size_t i = 0; i < kNumFixed; ++i) {
+    if (all[i].num_cases == 0) continue;
     fmt::print("  {:<9} {:>6.3f} x, {:>2} of {}\n", kFixed[i].name,
-               std::exp(all[i].log_ratios / std::max(all[i].num_cases, 1)), all[i].num_cases,
+               std::exp(all[i].log_ratios / all[i].num_cases), all[i].num_cases,
                large_cases().size());
   }
   return good;

@@ -16,10 +16,10 @@ namespace {
 constexpr size_t kMostShown = 5;
 
 /// `shows_sums`: with the column that says where sums of groups wait.
-std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers, bool shows_sums) {
+std::string candidate_line(const Candidate& c, uint32_t num_layers, bool shows_sums) {
   const Schedule& s = c.schedule;
   std::string settings =
-      fmt::format("{} {:<11} {:<26} {:<11} {:<9}", chosen ? '*' : ' ', name_of(s.micro_batch_order),
+      fmt::format("  {:<11} {:<26} {:<11} {:<9}", name_of(s.micro_batch_order),
                   name_of(s.recompute, num_layers), name_of(s.activations), name_of(s.update));
   if (shows_sums) settings += fmt::format(" {:<6}", s.sums_on_devices ? "device" : "host");
   if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
@@ -51,14 +51,13 @@ std::string candidate_table(const Preparation& p) {
   std::set<std::string> known;
   for (const size_t i : best_first(p)) {
     // Different requests may have the same result, which is shown once.
-    const auto line = candidate_line(p.candidates[i], false, p.num_layers, shows_sums);
+    std::string line = candidate_line(p.candidates[i], p.num_layers, shows_sums);
     const bool is_new = known.insert(line).second;
     if (!is_new || known.size() > kMostShown) continue;
-    text += candidate_line(p.candidates[i], i == p.chosen, p.num_layers, shows_sums);
+    if (i == p.chosen) line.front() = '*';
+    text += line;
   }
-  if (known.size() > kMostShown) {
-    text += fmt::format("  {} more, which are slower or do not fit\n", known.size() - kMostShown);
-  }
+  if (known.size() > kMostShown) text += fmt::format("  {} more\n", known.size() - kMostShown);
   return text;
 }
 

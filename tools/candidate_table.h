@@ -7,8 +7,8 @@
 
 namespace ebb {
 
-/// One line for each of the best candidates of the planner, the chosen one first, and how many more
-/// there are. A star marks the chosen one.
+/// One line for each of at most five candidates: the chosen one, with a star, and the fastest
+/// others that fit; then how many more there are. Equal lines are shown once.
 std::string candidate_table(const Preparation& prepared);
 
 }  // namespace ebb

@@ -1,7 +1,7 @@
 // The timeline of a run as Chrome trace events (JSON; opens in Perfetto and in Chrome's tracing):
-// a process for each rank with a thread for each stream, an arrow from each load to the first
-// operation that waits for it, and counters of the bytes resident on the device. An operation names
-// its layer and its parameters; a copy has its bytes and its reason, too.
+// a process for each rank with a thread for each stream, an arrow from each load to the first call
+// that waits for it, and counters of the bytes in blocks of the device. An operation names its
+// layer and its parameters; a copy has its bytes and its reason, too.
 //
 // The format is "Trace Event Format": an array of objects, times in microseconds. Each step is
 // written as soon as it ends; readers accept an array without its end. The first event contains the
@@ -43,8 +43,9 @@ class ChromeTrace {
   /// (set_aside.h), and its new name is returned. `ranks`: null if there is one rank.
   std::optional<std::string> begin(const std::string& run_id, bool keeps_old = false,
                                    Ranks* ranks = nullptr);
-  /// Adds the next step of this rank. The step begins when all ranks have ended the previous step.
-  /// Collective. REQUIRES: the trace has begun, and all steps have the same preparation.
+  /// Adds the next step of this rank. It is drawn where the previous step of the slowest rank ends;
+  /// time between steps is not drawn. Collective. REQUIRES: the trace has begun, and all steps have
+  /// the same preparation.
   void add_step(const Preparation& prepared, std::span<const OpTime> times, uint64_t step,
                 double step_s);
 
@@ -57,8 +58,8 @@ class ChromeTrace {
   uint64_t num_flows_ = 0;
 };
 
-/// Makes all ranks trace if rank 0 does: a rank may have no trace, or one that it does not write.
-/// `ranks`: null if there is one rank. Collective.
+/// The trace of this rank, if rank 0 has one; otherwise null. The others have none, or one without
+/// a file. `ranks`: null if there is one rank. Collective.
 std::unique_ptr<ChromeTrace> trace_of_ranks(std::unique_ptr<ChromeTrace> trace, Ranks* ranks);
 
 /// Whether a file is a trace of the run with this id.

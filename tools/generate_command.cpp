@@ -155,7 +155,7 @@ std::optional<uint64_t> trained_length(const std::string& folder) {
     const FlagValue* const flag = find(run.config, "seq-length");
     if (flag == nullptr || flag->values.size() != 1) return std::nullopt;
     return whole_value("--seq-length", flag->values[0], 1);
-  } catch (const Error&) {
+  } catch (const Error&) {  // a folder without a run, or a damaged description: text needs neither
     return std::nullopt;
   }
 }

@@ -41,14 +41,12 @@ std::vector<std::string> folders_beside(const fs::path& path) {
   return folders;
 }
 
-/// A suggestion for the value of --model, which names no model.
+/// A suggestion for the value of --model, which names no folder.
 std::string meant_by(const std::string& name) {
-  for (const auto& names : {folders_beside(name), cached_ids()}) {
-    const std::string model = nearest_name(name, names);
-    if (!model.empty() && model != name) return fmt::format("did you mean {}?", model);
-  }
+  const std::string model = nearest_name(name, cached_ids());
+  if (!model.empty() && model != name) return fmt::format("did you mean {}? ", model);
   const std::string preset = nearest_name(name, preset_names());
-  return preset.empty() ? "" : fmt::format("did you mean --preset {}?", preset);
+  return preset.empty() ? "" : fmt::format("did you mean --preset {}? ", preset);
 }
 
 }  // namespace
@@ -71,24 +69,25 @@ std::string find_model_folder(const std::string& name) {
   if (fs::exists(name, error)) {
     throw ConfigError(fmt::format("--model '{}': this is a file; give its folder", name));
   }
-  const std::string meant = meant_by(name);
-  if (!is_hub_id(name)) {
+  const std::string folder = nearest_name(name, folders_beside(name));
+  if (!is_hub_id(name) && folder.empty()) {
     throw ConfigError(fmt::format(
-        "--model '{}': there is no such folder; {}", name,
-        meant.empty() ? "a hub id has the form org/name, without an address or a revision (for a "
-                        "revision, give the folder of its snapshot)"
-                      : meant));
+        "--model '{}': there is no such folder; {}a hub id has the form org/name, without an "
+        "address or a revision (for a revision, give the folder of its snapshot)",
+        name, meant_by(name)));
   }
   const fs::path model = cached_model(name);
   if (const auto snapshot = find_snapshot(name, model)) return *snapshot;
+  if (!folder.empty()) {
+    throw ConfigError(
+        fmt::format("--model '{}': there is no such folder; did you mean {}?", name, folder));
+  }
   const bool has_owner = name.find('/') != std::string::npos;
   throw ConfigError(fmt::format(
-      "--model '{}': there is no such folder, and no snapshot of a model of this name in '{}'; {}",
-      name, model.string(),
-      meant.empty() ? fmt::format("give the path of its folder, or download it with `hf download "
-                                  "{}` (pip install huggingface_hub)",
-                                  has_owner ? name : "ORG/NAME")
-                    : meant));
+      "--model '{}': there is no such folder, and no snapshot of a model of this name in '{}'; "
+      "{}give the path of its folder, or download it with `hf download {}` (pip install "
+      "huggingface_hub)",
+      name, model.string(), meant_by(name), has_owner ? name : "ORG/NAME"));
 }
 
 ModelSource preset_source(const std::string& name) {

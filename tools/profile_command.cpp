@@ -63,7 +63,8 @@ std::optional<ProfileRequest> parse_profile(std::vector<std::string> arguments) 
   TrainOptions& options = request.run.options;
   add_train_flags(line, options);
   FlagGroup group{line, "Output"};
-  group.add("--html", "FILE", "write a self-contained HTML report of the fastest step",
+  group.add("--html", "FILE",
+            "write a self-contained HTML report of the fastest step; one for each rank",
             [&request](std::string_view, std::string_view text) { request.html = text; });
   if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
   if (!options.steps && !options.epochs) options.steps = kDefaultSteps;
@@ -231,13 +232,9 @@ int profile_command(std::vector<std::string> arguments) {
   command.insert(command.begin(), "profile");
   auto request = parse_profile(std::move(arguments));
   if (!request) return 0;
-  RankProcesses processes = start_ranks(request->run.options, command);
-  try {
+  return run_on_ranks(request->run.options, command, [&](const RankProcesses& processes) {
     return profile_as_rank(*request, processes);
-  } catch (const std::exception& error) {
-    processes.fail(error.what());
-    throw;
-  }
+  });
 }
 
 }  // namespace ebb

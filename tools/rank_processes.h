@@ -3,7 +3,7 @@
 // --ranks N starts N - 1 further processes with the same command line on this machine; this process
 // is rank 0.
 // Under mpirun, torchrun and srun all processes are started already, and the environment says their
-// ranks. Rank 0 writes all output; the standard output and standard error of the others are closed.
+// ranks. Rank 0 writes all output; that of the others is discarded.
 //
 // Thread-safety: one thread. Errors: ConfigError for a wrong environment; those of comm/ranks.h.
 #pragma once
@@ -23,7 +23,7 @@ namespace ebb {
 class RankProcesses {
  public:
   /// `num_ranks`: --ranks; 0: not given. Then the environment says it, or `usual` is the number.
-  /// `command`: "train" and its arguments.
+  /// `command`: "train" or "profile", and its arguments.
   /// REQUIRES: this process has started no thread.
   RankProcesses(uint32_t num_ranks, uint32_t usual, const std::vector<std::string>& command,
                 const ProcessRanksOptions& options);
@@ -46,6 +46,7 @@ class RankProcesses {
 };
 
 /// Runs `work` on rank 0, or on the only rank, while the other ranks wait, however long it takes.
+/// `work` must not use the ranks. Collective.
 void on_first_rank(Ranks* ranks, const std::function<void()>& work);
 
 /// The texts of all ranks. Collective.

@@ -6,14 +6,21 @@
 #include "tools/text_data.h"
 
 namespace ebb {
-RankProcesses start_ranks(const TrainOptions& options, const std::vector<std::string>& command) {
+int run_on_ranks(const TrainOptions& options, const std::vector<std::string>& command,
+                 const std::function<int(const RankProcesses&)>& work) {
   const auto timeout_s = static_cast<double>(options.rank_timeout_s);
-  return RankProcesses(static_cast<uint32_t>(options.ranks),
-                       static_cast<uint32_t>(options.devices.size()), command,
-                       {.timeout_s = timeout_s,
-                        .silence_s = timeout_s / 3,
-                        .transport = options.rank_transport,
-                        .network_bytes_per_s = options.network_bytes_per_s});
+  RankProcesses processes(static_cast<uint32_t>(options.ranks),
+                          static_cast<uint32_t>(options.devices.size()), command,
+                          {.timeout_s = timeout_s,
+                           .silence_s = timeout_s / 3,
+                           .transport = options.rank_transport,
+                           .network_bytes_per_s = options.network_bytes_per_s});
+  try {
+    return work(processes);
+  } catch (const std::exception& error) {
+    processes.fail(error.what());
+    throw;
+  }
 }
 
 void take_place(TrainOptions& options, const RankProcesses& processes) {

@@ -17,11 +17,11 @@ class StopText {
   explicit StopText(std::string stop) : stop_(std::move(stop)) {}
 
   /// Adds a part of the text. Returns what is certainly before the stop text and was not returned
-  /// yet. Once the stop text was found, the result is empty.
+  /// yet. After the part with the stop text, further parts are ignored.
   std::string add(std::string_view part);
-  /// Returns what is still held back, because no part follows.
+  /// Returns what is still held back, because no part follows. The next part begins a new text.
   std::string rest();
-  /// Was the stop text found since the beginning or the last rest()?
+  /// Was the stop text found in the present text?
   bool is_found() const { return is_found_; }
 
  private:

@@ -164,13 +164,9 @@ int train_command(std::vector<std::string> arguments) {
   command.insert(command.begin(), "train");
   auto request = parse_train(std::move(arguments));
   if (!request) return 0;
-  RankProcesses processes = start_ranks(request->options, command);
-  try {
+  return run_on_ranks(request->options, command, [&](const RankProcesses& processes) {
     return train_as_rank(*request, processes);
-  } catch (const std::exception& error) {
-    processes.fail(error.what());
-    throw;
-  }
+  });
 }
 
 }  // namespace ebb
