@@ -40,6 +40,7 @@
 namespace ebb::bench {
 namespace {
 
+/// With the recomputation of the first layer: others may have another.
 std::string short_name(const Candidate& c) {
   const Schedule& s = c.schedule;
   return fmt::format("{}/{}/{}/{}", name_of(s.micro_batch_order).substr(0, 1),
@@ -67,6 +68,7 @@ const Fixed kFixed[] = {
     {"offload", {.activations = ActivationPlacement::Offload}},
     {"overlap", {.update = UpdateOrder::Overlap}},
     {"wait", {.update = UpdateOrder::Wait}},
+    {"speculate", {.update = UpdateOrder::Speculate}},
 };
 constexpr size_t kNumFixed = std::size(kFixed);
 
@@ -142,13 +144,12 @@ bool run_all_large() {
 
 // ---- Small models, measured
 
-/// Requests the settings that short_name() names. All layers are recomputed, or none; the planner
-/// may mix.
+/// Requests the order, the recomputation, the placement and the updates of a candidate. The planner
+/// chooses the numbers.
 ScheduleRequest by_hand(const Candidate& c) {
   const Schedule& s = c.schedule;
   return {.micro_batch_order = s.micro_batch_order,
-          .recompute = s.recompute.groups.empty() ? kRecomputeNone
-                                                  : recompute_together(s.recompute.layers_at_once),
+          .recompute = s.recompute,
           .activations = s.activations,
           .update = s.update};
 }

@@ -112,7 +112,10 @@ Alternatives other_budgets(const TrainOptions& requested, const PlanContext& con
   if (!device_fits) texts.push_back(device_text);
   if (!host_fits) texts.push_back(host_text(*host));
   if (texts.empty()) return {};  // each fits alone, but not both together
-  const char* const price = context.is_here ? "" : "a machine with more memory";
+  // A budget of host memory for another machine is the RAM that its user has.
+  const bool is_dearer =
+      !context.is_here && (!host_fits || *least > context.machine.device_memory_bytes);
+  const char* const price = is_dearer ? "a machine with more memory" : "";
   return {{fmt::format("{}", fmt::join(texts, " ")), price, {.options = options}}};
 }
 

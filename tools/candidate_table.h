@@ -7,8 +7,8 @@
 
 namespace ebb {
 
-/// One line for each of at most five candidates: the chosen one, with a star, and the fastest
-/// others that fit; then how many more there are. Equal lines are shown once.
+/// The chosen candidate, with a star, then those that fit, the fastest first, then those that do
+/// not fit: at most five lines, equal ones once, and how many more there are.
 std::string candidate_table(const Preparation& prepared);
 
 }  // namespace ebb

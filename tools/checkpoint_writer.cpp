@@ -207,7 +207,7 @@ bool CheckpointWriter::share_out(Save& save, const StateReader& reader) {
   const std::string nonce = is_first ? new_nonce() : "";
   const std::string nonce_file = save.path + "/" + kNonceFile;
   if (is_first) write_new_file(nonce_file, nonce);
-  const std::string announced = texts_of_ranks(*ranks_, nonce + save.path)[0];
+  const std::string announced = texts_of_ranks(ranks_, nonce + save.path)[0];
   if (!is_first) {
     save.path = announced.substr(kNonceLength);
     if (has_nonce(save.path, announced.substr(0, kNonceLength))) {
@@ -242,7 +242,7 @@ void CheckpointWriter::gather() {
   join();
   rethrow();
   const std::vector<std::string> all =
-      texts_of_ranks(*ranks_, save_->part ? as_text(save_->part->summary()) : "");
+      texts_of_ranks(ranks_, save_->part ? as_text(save_->part->summary()) : "");
   is_writing_ = false;
   if (folder_ == nullptr) return save_.reset();
   for (size_t rank = 1; rank < all.size(); ++rank) {

@@ -199,14 +199,11 @@ std::optional<std::string> ChromeTrace::begin(const std::string& run_id, bool ke
 void ChromeTrace::add_step(const Preparation& prepared, std::span<const OpTime> times,
                            uint64_t step, double step_s) {
   if (op_events_.empty()) op_events_ = make_op_events(prepared);
-  std::string text =
+  const std::string mine =
       StepEvents(prepared, times, begin_s_, num_flows_, op_events_).text(step, step_s);
-  if (ranks_ != nullptr) {
-    step_s = std::ranges::max(all_of_ranks(*ranks_, step_s));
-    text = fmt::format("{}", fmt::join(texts_of_ranks(*ranks_, text), ""));
-  }
-  if (file_) file_->append(text);
-  begin_s_ += step_s;
+  const std::vector<std::string> texts = texts_of_ranks(ranks_, mine);
+  if (file_) file_->append(fmt::format("{}", fmt::join(texts, "")));
+  begin_s_ += greatest_of_ranks(ranks_, step_s);
 }
 
 std::unique_ptr<ChromeTrace> trace_of_ranks(std::unique_ptr<ChromeTrace> trace, Ranks* ranks) {

@@ -1,7 +1,8 @@
 // The timeline of a run as Chrome trace events (JSON; opens in Perfetto and in Chrome's tracing):
-// a process for each rank with a thread for each stream, an arrow from each load to the first call
-// that waits for it, and counters of the bytes in blocks of the device. An operation names its
-// layer and its parameters; a copy has its bytes and its reason, too.
+// a process for each rank with a thread for each stream, an arrow from each load to the first
+// operation of the compute stream that waits for it, and counters of the bytes in blocks of the
+// device. A call names its layer; what moves or updates weights or gradients names layers and
+// parameters; a move has its bytes and its reason, too.
 //
 // The format is "Trace Event Format": an array of objects, times in microseconds. Each step is
 // written as soon as it ends; readers accept an array without its end. The first event contains the
@@ -58,8 +59,9 @@ class ChromeTrace {
   uint64_t num_flows_ = 0;
 };
 
-/// The trace of this rank, if rank 0 has one; otherwise null. The others have none, or one without
-/// a file. `ranks`: null if there is one rank. Collective.
+/// Returns `trace` on rank 0. If that is not null, returns a trace without a file on the others,
+/// and otherwise null. `ranks`: null if there is one rank. Collective. REQUIRES: other ranks than 0
+/// pass null.
 std::unique_ptr<ChromeTrace> trace_of_ranks(std::unique_ptr<ChromeTrace> trace, Ranks* ranks);
 
 /// Whether a file is a trace of the run with this id.

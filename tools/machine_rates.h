@@ -84,7 +84,8 @@ std::filesystem::path cache_folder();
 /// caches.
 double rate_of_arithmetic(double flops, double seconds, double bytes, double bytes_per_s);
 
-/// Converts to and from the content of a file. nullopt if the text has another key.
+/// Converts to and from the content of a file. nullopt if the text has another key, is no JSON, or
+/// if a number is missing or out of its range.
 std::string to_json(const RatesKey& key, const Machine& machine);
 std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& key);
 

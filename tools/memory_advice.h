@@ -33,12 +33,13 @@ struct MemoryAnswer {
 /// far as there are such sizes. The present memory is the budget of the options, or else that of
 /// the machine. If neither is enough alone, one answer: the smallest GPU memory that works with
 /// unlimited RAM, and the RAM for it. If the host is the device, one answer: enough RAM for both,
-/// unless the device budget of the options is too small. Empty if no usual size is enough.
+/// unless the device budget of the options is too small. Empty if no usual size is enough, or no
+/// device memory is. `need`: of need_of().
 std::vector<MemoryAnswer> memory_that_fits(const TrainOptions& options, const PlanContext& context,
                                            const MemoryNeed& need);
 
-/// "192 GB of RAM is enough (the run takes 148.06 GiB), with this GPU", "a GPU with 48 GB is
-/// enough, with this RAM", or for a host device only the first part
+/// "192 GB of RAM is enough (the run takes 148.06 GiB), with this GPU", or "with a GPU with 48 GB";
+/// "a GPU with 48 GB is enough, with this RAM"; for a host device only the first part
 std::string memory_text(const MemoryAnswer& answer);
 
 }  // namespace ebb

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -99,11 +98,8 @@ struct Profile {
   std::vector<OpTime> times;
 };
 
-double longest_of_ranks(Ranks* ranks, double seconds) {
-  return ranks == nullptr ? seconds : std::ranges::max(all_of_ranks(*ranks, seconds));
-}
-
-Profile measure(const TrainOptions& options, const TrainSetup& setup, const Signals& signals) {
+Profile measure(const TrainOptions& options, const TrainSetup& setup,
+                const RankProcesses& processes, const Signals& signals) {
   Ranks* const ranks = setup.ranks;
   const auto trace = trace_of_ranks(open_files(options).trace, ranks);
   if (trace) trace->begin(new_run_id(), false, ranks);
@@ -112,9 +108,7 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup, const Sign
   if (setup.weights) setup.weights->load(trainer);
   const SampleOrder order(setup.data.num_samples(setup.shape.length), options.order, options.seed);
   Batches batches(setup.data.samples(), order, setup.shape, setup.model->inputs());
-  const auto is_stopped = [&] {  // at any rank
-    return greatest_of_ranks(ranks, static_cast<uint8_t>(signals.pending())) != 0;
-  };
+  const auto is_stopped = [&] { return signal_of_ranks(processes, signals) != 0; };
   Profile profile;
   double shortest_s = std::numeric_limits<double>::infinity();
   for (uint64_t step = 0; step <= setup.num_steps() && !is_stopped(); ++step) {
@@ -134,7 +128,7 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup, const Sign
                                     result);
     say(fmt::format("step {}/{}  {:.4f} s, {:.1f} % of bound\n", step, setup.num_steps(),
                     record.step_seconds, 100 * record.bound_share.value_or(0)));
-    const double longest_s = longest_of_ranks(ranks, record.step_seconds);
+    const double longest_s = greatest_of_ranks(ranks, record.step_seconds);
     if (longest_s < shortest_s) {
       shortest_s = longest_s;
       profile.fastest = std::move(record);
@@ -180,19 +174,15 @@ Report report_of(const TrainOptions& options, const TrainSetup& setup, const Pro
           .views = {std::move(measured), std::move(predicted)}};
 }
 
-std::vector<std::string> of_all_ranks(Ranks* ranks, const std::string& mine) {
-  return ranks == nullptr ? std::vector{mine} : texts_of_ranks(*ranks, mine);
-}
-
 /// Rank 0 prints the texts of all ranks and writes their pages.
 void write_profile(const ProfileRequest& request, const TrainSetup& setup, const Profile& profile) {
   const bool writes = setup.prepared.division.place.rank == 0;
-  for (const std::string& text : of_all_ranks(setup.ranks, text_of(setup.prepared, profile))) {
+  for (const std::string& text : texts_of_ranks(setup.ranks, text_of(setup.prepared, profile))) {
     if (writes) fmt::print("{}", text);
   }
   if (request.html.empty()) return;
   const Report report = report_of(request.run.options, setup, profile);
-  const auto pages = of_all_ranks(setup.ranks, html_report(report, setup.prepared));
+  const auto pages = texts_of_ranks(setup.ranks, html_report(report, setup.prepared));
   for (uint32_t rank = 0; writes && rank < pages.size(); ++rank) {
     const std::string path = page_of(rank, request.html);
     write_new_file(path, pages[rank]);
@@ -205,17 +195,14 @@ int profile_as_rank(ProfileRequest& request, const RankProcesses& processes) {
   take_place(options, processes);
   if (processes.is_first()) check_paths(request, processes.place().num_ranks);
   // Must come first: set-up starts threads, which must not receive the signals.
-  const Signals signals(
-      [](const char* name) {
-        say(fmt::format("{}: the profile ends after this step; a second signal ends it at once\n",
-                        name));
-      },
-      std::chrono::seconds(1),
-      [ranks = processes.ranks()] { return ranks != nullptr && ranks->has_failed(); });
+  const Signals signals = watch_signals(processes, [](const char* name) {
+    say(fmt::format("{}: the profile ends after this step; a second signal ends it at once\n",
+                    name));
+  });
   const auto setup = set_up_ranks(request.run, processes, signals);
   if (!setup) return exit_code_of(signal_of_ranks(processes, signals));
   say(format_header(options, *setup));
-  const Profile profile = measure(options, *setup, signals);
+  const Profile profile = measure(options, *setup, processes, signals);
   const int signal = signal_of_ranks(processes, signals);
   if (signal != 0) {
     say(fmt::format("stopped after step {} of {}\n", profile.num_steps, setup->num_steps()));
@@ -228,13 +215,11 @@ int profile_as_rank(ProfileRequest& request, const RankProcesses& processes) {
 }  // namespace
 
 int profile_command(std::vector<std::string> arguments) {
-  std::vector<std::string> command = arguments;
-  command.insert(command.begin(), "profile");
-  auto request = parse_profile(std::move(arguments));
+  auto request = parse_profile(arguments);
   if (!request) return 0;
-  return run_on_ranks(request->run.options, command, [&](const RankProcesses& processes) {
-    return profile_as_rank(*request, processes);
-  });
+  return run_on_ranks(
+      request->run.options, "profile", arguments,
+      [&](const RankProcesses& processes) { return profile_as_rank(*request, processes); });
 }
 
 }  // namespace ebb

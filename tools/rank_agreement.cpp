@@ -99,7 +99,7 @@ void check_ranks_agree(Ranks& ranks, const RankDescription& mine) {
   const std::vector<uint64_t> hashes = all_of_ranks(ranks, hash_of_text(text));
   if (std::ranges::count(hashes, hashes[0]) == std::ssize(hashes)) return;
   std::vector<RankDescription> all;
-  for (const std::string& of_rank : texts_of_ranks(ranks, text)) {
+  for (const std::string& of_rank : texts_of_ranks(&ranks, text)) {
     all.push_back(description_of(of_rank));
   }
   throw ConfigError(

@@ -144,20 +144,16 @@ void RankProcesses::fail(const char* error) noexcept {
   if (ranks_ != nullptr) ranks_->fail(error);
 }
 
-std::vector<std::string> texts_of_ranks(Ranks& ranks, const std::string& mine) {
-  const std::vector<uint64_t> sizes = all_of_ranks(ranks, uint64_t{mine.size()});
+std::vector<std::string> texts_of_ranks(Ranks* ranks, const std::string& mine) {
+  if (ranks == nullptr) return {mine};
+  const std::vector<uint64_t> sizes = all_of_ranks(*ranks, uint64_t{mine.size()});
   const size_t longest = std::ranges::max(sizes);
-  std::string padded = mine, all(longest * ranks.size(), 0);
+  std::string padded = mine, all(longest * ranks->size(), 0);
   padded.resize(longest);
-  exchange(ranks, std::span<const char>(padded), std::span(all));
+  exchange(*ranks, std::span<const char>(padded), std::span(all));
   std::vector<std::string> texts;
-  for (uint32_t r = 0; r < ranks.size(); ++r) texts.push_back(all.substr(r * longest, sizes[r]));
+  for (uint32_t r = 0; r < ranks->size(); ++r) texts.push_back(all.substr(r * longest, sizes[r]));
   return texts;
-}
-
-uint8_t greatest_of_ranks(Ranks* ranks, uint8_t mine) {
-  if (ranks == nullptr) return mine;
-  return std::ranges::max(all_of_ranks(*ranks, mine));
 }
 
 /// The other ranks ask once a second whether rank 0 still works, so no wait reaches its time limit.

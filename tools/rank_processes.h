@@ -8,6 +8,7 @@
 // Thread-safety: one thread. Errors: ConfigError for a wrong environment; those of comm/ranks.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,7 +23,8 @@ namespace ebb {
 
 class RankProcesses {
  public:
-  /// `num_ranks`: --ranks; 0: not given. Then the environment says it, or `usual` is the number.
+  /// The environment decides. Without it there are `num_ranks` (--ranks) ranks, or `usual` ones if
+  /// that is 0: not given. ConfigError if the environment and --ranks differ.
   /// `command`: "train" or "profile", and its arguments.
   /// REQUIRES: this process has started no thread.
   RankProcesses(uint32_t num_ranks, uint32_t usual, const std::vector<std::string>& command,
@@ -46,13 +48,19 @@ class RankProcesses {
 };
 
 /// Runs `work` on rank 0, or on the only rank, while the other ranks wait, however long it takes.
-/// `work` must not use the ranks. Collective.
+/// `work` must not use the ranks. If it throws, the others wait until rank 0 calls fail().
+/// Collective.
 void on_first_rank(Ranks* ranks, const std::function<void()>& work);
 
+// `ranks` is null if there is one rank.
+
 /// The texts of all ranks. Collective.
-std::vector<std::string> texts_of_ranks(Ranks& ranks, const std::string& mine);
+std::vector<std::string> texts_of_ranks(Ranks* ranks, const std::string& mine);
 
 /// The greatest number that a rank gives. Collective.
-uint8_t greatest_of_ranks(Ranks* ranks, uint8_t mine);
+template <class T>
+T greatest_of_ranks(Ranks* ranks, T mine) {
+  return ranks == nullptr ? mine : std::ranges::max(all_of_ranks(*ranks, mine));
+}
 
 }  // namespace ebb

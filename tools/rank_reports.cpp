@@ -54,7 +54,7 @@ uint8_t RankReports::exchange(uint8_t signal, double seconds) {
 }
 
 void RankReports::print_notices(const std::string& mine) {
-  const std::vector<std::string> all = texts_of_ranks(*ranks_, mine);
+  const std::vector<std::string> all = texts_of_ranks(ranks_, mine);
   if (ranks_->rank() != 0) return;
   for (size_t rank = 1; rank < all.size(); ++rank) {
     std::istringstream lines(all[rank]);

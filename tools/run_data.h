@@ -66,8 +66,8 @@ RunData hold_out(RunData& training, const BatchShape& shape, double share);
 std::vector<std::string> evaluation_notices(const TrainOptions& options, const TokenData& training,
                                             const TokenData& evaluation);
 
-/// "353 tokens (bytes) in 2 files; 11 samples, the last 8 tokens fill no sample". Text with a
-/// tokenizer was made one file of tokens, of which nothing is said.
+/// "353 tokens (bytes) in 2 files; 11 samples, the last 8 tokens fill no sample". One file is not
+/// counted: text for a tokenizer has become one file of tokens.
 std::string samples_text(const TokenData& data, int64_t length);
 
 // Pure functions, for tests.

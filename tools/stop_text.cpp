@@ -1,7 +1,6 @@
 #include "tools/stop_text.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace ebb {
 
@@ -19,11 +18,6 @@ std::string StopText::add(std::string_view part) {
   std::string certain = held_.substr(0, end);
   held_.erase(0, is_found_ ? held_.size() : end);
   return certain;
-}
-
-std::string StopText::rest() {
-  is_found_ = false;
-  return std::exchange(held_, "");
 }
 
 }  // namespace ebb

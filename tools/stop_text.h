@@ -19,9 +19,9 @@ class StopText {
   /// Adds a part of the text. Returns what is certainly before the stop text and was not returned
   /// yet. After the part with the stop text, further parts are ignored.
   std::string add(std::string_view part);
-  /// Returns what is still held back, because no part follows. The next part begins a new text.
-  std::string rest();
-  /// Was the stop text found in the present text?
+  /// Returns what is still held back, because no part follows.
+  std::string rest() { return std::exchange(held_, ""); }
+  /// Was the stop text found?
   bool is_found() const { return is_found_; }
 
  private:

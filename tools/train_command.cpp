@@ -143,9 +143,7 @@ int train_as_rank(TrainRequest& request, const RankProcesses& processes) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed reader of the progress must not end the run
   // Must come first: set-up starts threads, which must not receive the signals.
   SignalNotice notice;
-  const Signals signals(
-      [&notice](const char* name) { notice(name); }, std::chrono::seconds(1),
-      [ranks = processes.ranks()] { return ranks != nullptr && ranks->has_failed(); });
+  const Signals signals = watch_signals(processes, [&notice](const char* name) { notice(name); });
   const auto setup = set_up_ranks(request, processes, signals);
   if (!setup) return exit_code_of(signal_of_ranks(processes, signals));
   check_end(request.resumed, *setup);
@@ -160,11 +158,9 @@ int train_as_rank(TrainRequest& request, const RankProcesses& processes) {
 }  // namespace
 
 int train_command(std::vector<std::string> arguments) {
-  std::vector<std::string> command = arguments;
-  command.insert(command.begin(), "train");
-  auto request = parse_train(std::move(arguments));
+  auto request = parse_train(arguments);
   if (!request) return 0;
-  return run_on_ranks(request->options, command, [&](const RankProcesses& processes) {
+  return run_on_ranks(request->options, "train", arguments, [&](const RankProcesses& processes) {
     return train_as_rank(*request, processes);
   });
 }

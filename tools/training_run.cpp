@@ -110,7 +110,7 @@ class TrainingRun {
   /// Rank 0 chooses the id of a new run.
   static LoggedRun logged_run_of_all(const std::optional<Resumed>& resumed, Ranks* ranks) {
     LoggedRun run = logged_run(resumed);
-    if (ranks != nullptr) run.run_id = texts_of_ranks(*ranks, run.run_id)[0];
+    run.run_id = texts_of_ranks(ranks, run.run_id)[0];
     return run;
   }
 

@@ -16,8 +16,10 @@ class Visits {
   }
 
   MoveReason reason_of(const Op& op) {
-    if (op.kind == OpKind::Update || op.kind == OpKind::Speculate)
+    const bool is_received = op.kind == OpKind::Receive && op.message == Message::Weights;
+    if (op.kind == OpKind::Update || op.kind == OpKind::Speculate || is_received) {
       visit(op.chunk).is_updated = true;
+    }
     if (op.kind != OpKind::Move || op.from == Tier::Peer) return MoveReason::None;
     if (op.to != Tier::Device) {
       const bool is_finished = op.chunk.space == Space::Gradients || op.slot != kNone;

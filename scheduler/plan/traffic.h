@@ -12,7 +12,7 @@
 namespace ebb {
 
 enum class MoveReason : uint8_t {
-  None,  ///< the operation is no load and no store, for example a fetch
+  None,  ///< the operation is neither a load, a store nor a share of sums (is_share())
   /// A load: the chunk was not on the device in this step before, nor at its beginning.
   FirstUse,
   /// A load: the chunk left the device to make room, and has not changed since. A store: the chunk

@@ -23,10 +23,10 @@
 namespace ebb {
 
 /// The complete preparation of the best candidate: it has all plans. Throws ConfigError if the
-/// model cannot run with the simplest schedule. If no candidate fits the budgets, throws PlanError,
-/// which is a ConfigError too, and whose text says which memory is too small and the least that is
-/// needed. If budgets.host_memory is too small, it is a HomeTooSmall, whose least_bytes() is that
-/// number.
+/// model cannot run with the first schedule that the request allows. If no candidate fits the
+/// budgets, throws PlanError, which is a ConfigError too, and whose text says which memory is too
+/// small and the least that is needed. If budgets.host_memory is too small, it is a HomeTooSmall,
+/// whose least_bytes() is that number.
 ///
 /// Without a budget of device memory, the device gets as much as it needs to evict no chunk before
 /// its last use. If then no candidate fits budgets.total_memory, one rank plans again with less

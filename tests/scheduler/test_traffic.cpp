@@ -66,6 +66,14 @@ TEST(Traffic, AnUpdatedChunkIsLoadedBecauseOfItsUpdate) {
   speculate.kind = OpKind::Speculate;
   plan.ops = {load, speculate, drop, load};
   EXPECT_EQ(moves_of(plan), "load weights 0 first use; load weights 0 update");
+  // The chunk of another rank: its owner says that it has updated it.
+  const Op received{.kind = OpKind::Receive,
+                    .stream = StreamKind::Receive,
+                    .chunk = kWeights,
+                    .message = Message::Weights};
+  plan.ops = {received, load, drop, load, received, drop, load};
+  EXPECT_EQ(moves_of(plan),
+            "load weights 0 first use; load weights 0 evicted; load weights 0 update");
   plan.chunks[0].first_block = BlockIndex(0);  // the chunk is on the device when the step begins
   plan.ops = {drop, load, update, drop, load};
   EXPECT_EQ(moves_of(plan), "load weights 0 evicted; load weights 0 update");

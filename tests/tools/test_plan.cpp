@@ -408,6 +408,7 @@ TEST_F(PlanCommand, SaysThatTheHostMemoryOfAMachineIsAssumed) {
   const std::string refused = plan(too_large).out;
   EXPECT_SAYS(refused, "fits    no: host memory 119.2");
   EXPECT_SAYS(refused, "\nassumed 128.0 GB of RAM: give --host-memory\n");
+  EXPECT_SAYS(refused, "MiB (a machine with more memory)\n");
   for (const std::string& text : {assumed, refused})
     EXPECT_SAYS(text, "\nunits   1 MiB = 1024 KiB");
   EXPECT_EQ(plan(too_large + given).out.find("\nassumed"), std::string::npos);
@@ -458,6 +459,13 @@ TEST_F(PlanCommand, SuggestsAPresetForAnUnknownOne) {
       "toy-bytes, ");
   EXPECT_FAILS(plan({"--model", "gpt2-xl", "--machine", "h200"}), 2,
                "did you mean --preset gpt2-xl?");
+}
+
+TEST_F(PlanCommand, ReportsAMissingModelBeforeItWritesAFile) {
+  const std::string machine = (folder_.path() / "machine.json").string();
+  EXPECT_FAILS(plan({"--model", "no/such", "--machine", "h200", "--write-machine", machine}), 2,
+               "there is no such folder");
+  EXPECT_FALSE(std::filesystem::exists(machine));
 }
 
 TEST_F(PlanCommand, MeasuresOnlyThisMachineAgain) {

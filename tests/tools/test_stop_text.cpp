@@ -24,9 +24,7 @@ std::string written(const std::string& text, const std::string& stop, size_t par
     }
   }
   EXPECT_EQ(output.is_found(), !stop.empty() && text.find(stop) != std::string::npos);
-  all += output.rest();
-  EXPECT_FALSE(output.is_found());
-  return all;
+  return all + output.rest();
 }
 
 TEST(StopTextTest, EndsTheTextBeforeItsFirstOccurrence) {
@@ -52,7 +50,6 @@ TEST(StopTextTest, NothingFollowsIt) {
   EXPECT_EQ(output.add("three"), "");
   EXPECT_TRUE(output.is_found());
   EXPECT_EQ(output.rest(), "");
-  EXPECT_EQ(output.add("four"), "four");
 }
 
 }  // namespace
