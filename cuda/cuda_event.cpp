@@ -1,6 +1,8 @@
 #include "cuda/cuda_event.h"
 
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "cuda/handles.h"
@@ -9,11 +11,19 @@
 #include "system/tsan.h"
 
 namespace ebb {
+namespace {
+
+/// A host thread asks this often if a record is reached. cudaEventSynchronize() would occupy a core
+/// while it waits, except for events with cudaEventBlockingSync, of which only 56 fit into a queue.
+constexpr std::chrono::microseconds kPoll{20};
+
+}  // namespace
+
 CudaEvent::CudaEvent(CudaContext& context)
     : context_(context), flag_((context.enter(), context.flags.take())) {
   try {
     host_records_ = std::make_unique<RecordCounter>(flag_);
-    device_records_.push_back({.event = make_event(cudaEventBlockingSync)});
+    device_records_.push_back({.event = make_event()});
   } catch (...) {
     context_.flags.give_back(flag_);
     throw;
@@ -38,7 +48,7 @@ uint32_t CudaEvent::take_free_record() {
       if (device_records_[i].num_waits == 0) return i;
     }
   }
-  OwnedEvent event = make_event(cudaEventBlockingSync);
+  OwnedEvent event = make_event();
   TsanHiddenLock lock(mutex_);
   device_records_.push_back({.event = std::move(event)});
   return static_cast<uint32_t>(device_records_.size() - 1);
@@ -128,7 +138,12 @@ CudaEvent::Reached CudaEvent::await_record(uint32_t record) const {
   Reached reached;
   try {
     context_.enter();
-    EBB_CUDA(cudaEventSynchronize(event_of(record)), "waiting for an event");
+    const cudaEvent_t event = event_of(record);
+    cudaError_t status = query(event);
+    for (; status == cudaErrorNotReady; status = query(event)) std::this_thread::sleep_for(kPoll);
+    if (status != cudaSuccess) {
+      throw_cuda_error(status, "cudaEventQuery", "waiting for an event", __FILE__, __LINE__);
+    }
   } catch (...) {
     reached.error = std::current_exception();
   }

@@ -3,8 +3,8 @@
 // A record is made on a CUDA stream or on a host thread. A wait is for the latest record that was
 // submitted before the wait. This is how a waiter waits for a record:
 //   GPU for GPU    cudaStreamWaitEvent, which waits for the last record before the function call
-//   host for GPU   cudaEventSynchronize. While a host thread waits for a CUDA event, or will wait,
-//                  new records use another CUDA event
+//   host for GPU   cudaEventQuery, again and again. While a host thread waits for a CUDA event, or
+//                  will wait, new records use another CUDA event
 //   GPU for host   the stream waits until a word of pinned memory reaches the record's number
 //                  (cuStreamWaitValue32); the host thread writes the word
 //   host for host  RecordCounter

@@ -136,9 +136,9 @@ CudaStream::~CudaStream() {
   (void)cudaStreamSynchronize(stream_.get());  // what is queued still runs
 }
 
-void CudaStream::make_room(uint64_t num_records) {
+void CudaStream::make_room(uint64_t num_entries) {
   try {
-    in_flight_.add_operation(stream_.get(), num_records);
+    in_flight_.add_operation(stream_.get(), num_entries);
   } catch (...) {
     std::lock_guard lock(mutex_);
     point_.fail(std::current_exception());
@@ -165,7 +165,7 @@ void CudaStream::check_launched(std::string_view name) const {
 }
 
 void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
-  make_room();
+  make_room(InFlight::kMostKernels + 1);
   std::lock_guard lock(mutex_);
   if (!begin_operation([&] { context_.faults.check_launch(cost.name); })) return;
   try {
@@ -179,7 +179,7 @@ void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
 
 void CudaStream::record(Event& event) {
   CudaEvent& own = cuda_event(event);
-  make_room();
+  make_room(1);
   std::lock_guard lock(mutex_);
   point_.advance();
   try {
@@ -193,7 +193,7 @@ void CudaStream::record(Event& event) {
 
 void CudaStream::wait(const Event& event) {
   const CudaEvent& own = cuda_event(event);
-  make_room();
+  make_room(2);
   std::lock_guard lock(mutex_);
   point_.advance();
   try {
@@ -211,8 +211,7 @@ void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
                         .bytes = bytes,
                         .kind = kind_of(kind)};
   for (bool is_first = true; is_first || rest.bytes > 0; is_first = false) {
-    const uint64_t num_records = context_.home->num_records(rest);
-    make_room(is_first ? num_records + 1 : num_records);  // and one of BusyTime
+    make_room(context_.home->num_entries(rest) + 1);
     std::lock_guard lock(mutex_);
     if (is_first && !begin_operation([&] { context_.faults.check_copy(bytes); })) return;
     try {
@@ -229,7 +228,7 @@ void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
 // count as failures of this stream.
 void CudaStream::submit(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
-  make_room(2);  // called_ and one of BusyTime
+  make_room(3);  // called_, the wait for back_, and one of BusyTime
   std::lock_guard lock(mutex_);
   point_.advance();
   if (point_.error()) return;

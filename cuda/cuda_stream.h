@@ -76,9 +76,9 @@ class CudaStream final : public KernelStream {
   void launch(const Cost& cost, KernelLaunch launch) override;
 
  private:
-  /// Called before each operation, without the lock. `num_records`: the largest number of events
-  /// that it records. The stream fails if CUDA reports an error.
-  void make_room(uint64_t num_records = 1);
+  /// Called before each operation, without the lock. `num_entries`: the most entries that it adds
+  /// to CUDA's queue, one of BusyTime included. The stream fails if CUDA reports an error.
+  void make_room(uint64_t num_entries);
   /// Counts one operation, and calls the fault injector. Returns false if the operation must be
   /// dropped.
   bool begin_operation(auto ask_for_a_fault);

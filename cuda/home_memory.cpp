@@ -229,10 +229,10 @@ size_t HomeMemory::next_part(const Copy& rest, bool& pinned) const {
   return alike(host, rest.bytes, pinned);
 }
 
-uint64_t HomeMemory::num_records(const Copy& rest) const {
+uint64_t HomeMemory::num_entries(const Copy& rest) const {
   bool pinned = true;
   (void)next_part(rest, pinned);
-  return pinned ? 0 : StagingRing::num_records(!rest.is_in_ring);
+  return pinned ? 1 : StagingRing::kMostEntries;
 }
 
 void HomeMemory::copy_part(cudaStream_t stream, StreamPoint& point, Copy& rest) {

@@ -58,8 +58,8 @@ class HomeMemory {
   /// Submits the next part of a copy, and removes it from `rest`. A pinned part is copied directly,
   /// another part through a ring. `point`: the position of the stream. Throws DeviceError.
   void copy_part(cudaStream_t stream, StreamPoint& point, Copy& rest);
-  /// The largest number of events that the next part records on its stream.
-  uint64_t num_records(const Copy& rest) const;
+  /// The most entries that the next part adds to CUDA's queue of its stream.
+  uint64_t num_entries(const Copy& rest) const;
 
  private:
   struct Range {

@@ -7,18 +7,16 @@ InFlight::InFlight(const CudaContext& context) : context_(context) {
   for (OwnedEvent& mark : marks_) mark = make_event(cudaEventBlockingSync);
 }
 
-void InFlight::add_operation(cudaStream_t stream, uint64_t num_records) {
-  for (uint64_t i = 0; i < num_records; ++i) add_record(stream);
-}
-
-void InFlight::add_record(cudaStream_t stream) {
-  const uint64_t before = num_records_++;
-  if (before == 0 || before % kRecordsPerMark != 0) return;
-  context_.enter();
-  const uint64_t mark = before / kRecordsPerMark - 1;
-  const cudaEvent_t event = marks_[mark % kNumMarks].get();
-  if (mark >= kNumMarks) EBB_CUDA(cudaEventSynchronize(event), "waiting for an event");
-  EBB_CUDA(cudaEventRecord(event, stream), "recording an event");
+void InFlight::add_operation(cudaStream_t stream, uint64_t num_entries) {
+  if (num_entries_ + num_entries > kEntriesPerMark) {
+    context_.enter();
+    const cudaEvent_t mark = marks_[num_marks_ % kNumMarks].get();
+    if (num_marks_ >= kNumMarks) EBB_CUDA(cudaEventSynchronize(mark), "waiting for an event");
+    EBB_CUDA(cudaEventRecord(mark, stream), "recording an event");
+    ++num_marks_;
+    num_entries_ = 0;
+  }
+  num_entries_ += num_entries;
 }
 
 }  // namespace ebb

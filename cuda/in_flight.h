@@ -1,13 +1,16 @@
-// Bounds how many operations of one GPU stream are submitted and not yet done.
+// Bounds how many entries of one GPU stream are in CUDA's queue of this stream.
 //
-// CUDA's queue of a stream has room for 1,020 launches or waits, but only for 56 records of events
-// for which host threads wait (queue_probe on an H200, driver 580). If it is full, a CUDA call
+// The queue has room for 1,020 launches, waits or records of events, but only for 56 records of
+// events with cudaEventBlockingSync (queue_probe on an H200, driver 580). If it is full, a CUDA call
 // blocks inside the driver, and cudaEventCreate() of another thread then blocks as well. That
 // thread may be the one whose write the first entry of the queue waits for. So the submitting
 // thread waits in cudaEventSynchronize() before the queue is full, and holds no lock of ours.
 //
-// The wait is for an operation that was submitted earlier, so it ends if work is submitted in an
-// order in which it can run.
+// The queue should be long: one thread submits to all streams in the order of the plan, so if it
+// waits for one stream, the others get no work.
+//
+// The wait is for an entry that was submitted earlier, so it ends if work is submitted in an order
+// in which it can run.
 //
 // Thread-safety: used by the submitting thread of the stream only.
 #pragma once
@@ -22,23 +25,26 @@ namespace ebb {
 
 class InFlight {
  public:
+  /// The most kernels that one launch() of a stream may start.
+  static constexpr uint64_t kMostKernels = 16;
+
   /// Makes events on the context's device. Throws DeviceError.
   explicit InFlight(const CudaContext& context);
 
-  /// Called before each operation on the stream, with the largest number of events that it records
-  /// (at least 1). May block until an earlier operation is done. Throws DeviceError.
-  void add_operation(cudaStream_t stream, uint64_t num_records = 1);
+  /// Called before each operation on the stream, with the largest number of entries that it adds to
+  /// the queue, at most kEntriesPerMark. May block until earlier entries have left the queue.
+  /// Throws DeviceError.
+  void add_operation(cudaStream_t stream, uint64_t num_entries);
 
  private:
-  void add_record(cudaStream_t stream);
-
-  // So at most 40 records and 5 marks are in the queue.
-  static constexpr uint64_t kRecordsPerMark = 8;
-  static constexpr uint64_t kNumMarks = 4;
+  // So at most 12 marks and about 13 x 64 other entries are in the queue.
+  static constexpr uint64_t kEntriesPerMark = 64;
+  static constexpr uint64_t kNumMarks = 12;
 
   const CudaContext& context_;
-  std::array<OwnedEvent, kNumMarks> marks_;  // mark i comes after record 8 (i + 1)
-  uint64_t num_records_ = 0;
+  std::array<OwnedEvent, kNumMarks> marks_;  // recorded in turn, each after kEntriesPerMark entries
+  uint64_t num_marks_ = 0;                   // recorded so far
+  uint64_t num_entries_ = 0;                 // after the last mark
 };
 
 }  // namespace ebb

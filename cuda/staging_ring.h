@@ -40,8 +40,8 @@ class StagingRing {
               size_t bytes, bool is_first);
   size_t store(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
                size_t bytes);
-  /// The largest number of events that a part records on its stream.
-  static uint64_t num_records(bool is_first) { return is_first ? 2 : 1; }
+  /// The most entries that a part adds to CUDA's queue of its stream.
+  static constexpr uint64_t kMostEntries = 4;
 
   /// Blocks until the thread has finished all copies submitted so far. Called before memory of
   /// MemoryKind::Home is freed.

@@ -1,5 +1,5 @@
 // Measures kernels, copies and the optimizer on buffers larger than the caches, each for about a
-// tenth of a second.
+// tenth of a second, and products on a GPU for half a second.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,18 +23,29 @@ namespace ebb {
 namespace {
 
 constexpr double kSample_s = 0.1;
+// A GPU lowers its clock after some tenths of a second of products.
+constexpr double kSustained_s = 0.5;
 constexpr double kRound_s = 0.008;
 // A call of this length is a sample by itself, so that a slow machine is not measured for minutes.
 constexpr double kLong_s = 0.5;
+// Work that takes less time is measured at a larger size, up to kLargestScale times the smallest.
+constexpr double kLongEnough_s = 0.002;
+constexpr int64_t kLargestScale = 16;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr size_t kCopyBytes = size_t{24} << 20;
 
 using Submit = std::function<void(Kernels&, Stream&)>;
 
-/// Small positive numbers in either float type: neither zeros nor denormals.
+/// Numbers of magnitude 0.004 to 2 in each float type, with varying signs and digits: neither zeros
+/// nor denormals. On numbers that are alike a GPU takes less power and is faster than in training.
 void fill_pattern(std::byte* data, size_t bytes) {
-  uint16_t words[256];
-  for (uint16_t i = 0; i < 256; ++i) words[i] = static_cast<uint16_t>(0x3c00 + 37 * i % 256);
+  uint16_t words[4096];
+  uint32_t state = 1;
+  for (uint16_t& word : words) {
+    state = state * 1664525 + 1013904223;
+    const uint32_t sign = state >> 31, rest = (state >> 16) % 0x400;
+    word = static_cast<uint16_t>(sign << 15 | (0x3c00 + rest));
+  }
   for (size_t at = 0; at < bytes; at += sizeof(words)) {
     std::memcpy(data + at, words, std::min(sizeof(words), bytes - at));
   }
@@ -63,11 +74,13 @@ class Measurement {
 
   Machine run() {
     Machine machine;
-    const Rate products = matrix_products(), vectors = run_vectors();
+    const Rate narrow = on_host() ? Rate{} : matrix_products(true);
+    const Rate products = matrix_products(false), vectors = run_vectors();
     const auto [attention, attention_backward] = run_attention();
     const Rate sum = run_add();
     machine.device_bytes_per_s = sum.cost.bytes / sum.seconds;
     machine.flops_per_s = flops_rate(products, machine.device_bytes_per_s);
+    if (!on_host()) machine.narrow_flops_per_s = flops_rate(narrow, machine.device_bytes_per_s);
     machine.attention_flops_per_s = flops_rate(attention, machine.device_bytes_per_s);
     machine.attention_backward_flops_per_s =
         flops_rate(attention_backward, machine.device_bytes_per_s);
@@ -83,8 +96,8 @@ class Measurement {
 
  private:
   struct Rate {
-    Cost cost;
-    double seconds;
+    Cost cost = {};
+    double seconds = 0;
   };
 
   double flops_rate(const Rate& rate, double bytes_per_s) const {
@@ -144,7 +157,7 @@ class Measurement {
       wall.clear();
       processor.clear();
       const int calls = std::max(1, static_cast<int>(kRound_s / std::max(once_s, 1e-6)));
-      for (double spent_s = 0; spent_s < kSample_s || wall.size() < 4;) spent_s += add_round(calls);
+      for (double spent_s = 0; spent_s < sample_s_ || wall.size() < 4;) spent_s += add_round(calls);
     }
     const double wall_s = lower_quartile(wall);
     const double on_cores_s = lower_quartile(processor) / num_threads;
@@ -162,50 +175,62 @@ class Measurement {
     return {cost, seconds};
   }
 
-  /// The three products of a linear layer, large enough to keep the device busy.
-  Rate matrix_products() {
-    constexpr double kLongEnough_s = 0.002;
+  /// The three products of a linear layer, large enough to keep the device busy. `is_narrow`: with
+  /// the channels of GPT-2. The outputs are not inputs, so the numbers stay the same.
+  Rate matrix_products(bool is_narrow) {
     for (int64_t scale = 1;; scale *= 2) {
       buffers_.clear();
-      const int64_t rows = 512 * scale, in = 768 * scale, out = 3072 * scale;
+      const int64_t wider = is_narrow ? 1 : scale;
+      const int64_t rows = 512 * scale, in = 768 * wider, out = 3072 * wider;
       const Tensor x = tensor(weight_type_, {rows, in}), y = tensor(weight_type_, {rows, out});
+      const Tensor dx = tensor(weight_type_, x.shape), y_out = tensor(weight_type_, y.shape);
       const Tensor w = tensor(weight_type_, {out, in}), dw = tensor(DType::F32, {out, in});
       products_ = [=](Kernels& kernels, Stream& stream) {
-        kernels.submit(stream, LinearForward{y, x, w, {}});
-        kernels.submit(stream, LinearBackwardInput{x, y, w, Write::Store});
+        kernels.submit(stream, LinearForward{y_out, x, w, {}});
+        kernels.submit(stream, LinearBackwardInput{dx, y, w, Write::Store});
         kernels.submit(stream, LinearBackwardWeight{dw, {}, y, x, Write::Store});
       };
+      sample_s_ = on_host() ? kSample_s : kSustained_s;
       const Rate rate = rate_of(products_);
+      sample_s_ = kSample_s;
       products_s_ = rate.seconds;
-      if (rate.seconds > kLongEnough_s || scale == 16) return rate;
+      if (rate.seconds > kLongEnough_s || scale == kLargestScale) return rate;
     }
   }
 
   /// Forward and backward.
   std::pair<Rate, Rate> run_attention() {
-    constexpr int64_t kBatch = 4, kLength = 512, kHeads = 12, kChannels = 768;
-    const Tensor qkv = tensor(weight_type_, {kBatch, kLength, 3 * kChannels});
-    const Tensor dqkv = tensor(weight_type_, {kBatch, kLength, 3 * kChannels});
-    const Tensor out = tensor(weight_type_, {kBatch, kLength, kChannels});
-    const Tensor sums = tensor(DType::F32, {kBatch, kHeads, kLength});
-    const AttentionShape shape{.num_heads = kHeads};
-    const Rate forward = rate_of([=](Kernels& kernels, Stream& stream) {
-      kernels.submit(stream, AttentionForward{out, sums, qkv, shape});
-    });
-    const Rate backward = rate_of([=](Kernels& kernels, Stream& stream) {
-      kernels.submit(stream, AttentionBackward{dqkv, out, qkv, out, sums, shape});
-    });
-    return {forward, backward};
+    constexpr int64_t kHeads = 12, kChannels = 768;
+    for (int64_t scale = 1;; scale *= 2) {
+      const int64_t batch = 4 * scale, length = 512 * std::min<int64_t>(scale, 4);
+      const Tensor qkv = tensor(weight_type_, {batch, length, 3 * kChannels});
+      const Tensor dqkv = tensor(weight_type_, qkv.shape);
+      const Tensor out = tensor(weight_type_, {batch, length, kChannels});
+      const Tensor sums = tensor(DType::F32, {batch, kHeads, length});
+      const AttentionShape shape{.num_heads = kHeads};
+      const Rate forward = rate_of([=](Kernels& kernels, Stream& stream) {
+        kernels.submit(stream, AttentionForward{out, sums, qkv, shape});
+      });
+      const Rate backward = rate_of([=](Kernels& kernels, Stream& stream) {
+        kernels.submit(stream, AttentionBackward{dqkv, out, qkv, out, sums, shape});
+      });
+      if (backward.seconds > kLongEnough_s || scale == kLargestScale) return {forward, backward};
+    }
   }
 
   Rate run_vectors() {
-    constexpr int64_t kRows = 1024, kChannels = 768;
-    const Tensor x = tensor(weight_type_, {kRows, kChannels}), y = tensor(weight_type_, x.shape);
-    const Tensor w = tensor(weight_type_, {kChannels});
-    const Tensor mean = tensor(DType::F32, {kRows}), rstd = tensor(DType::F32, {kRows});
-    const Tensor dw = tensor(DType::F32, {kChannels}), db = tensor(DType::F32, {kChannels});
-    const Tensor a = tensor(weight_type_, {kRows, 4 * kChannels}),
-                 b = tensor(weight_type_, a.shape);
+    constexpr int64_t kChannels = 768;
+    for (int64_t scale = 1;; scale *= 2) {
+      const Rate rate = run_vectors(1024 * scale, kChannels);
+      if (rate.seconds > kLongEnough_s || scale == kLargestScale) return rate;
+    }
+  }
+  Rate run_vectors(int64_t rows, int64_t channels) {
+    const Tensor x = tensor(weight_type_, {rows, channels}), y = tensor(weight_type_, x.shape);
+    const Tensor w = tensor(weight_type_, {channels});
+    const Tensor mean = tensor(DType::F32, {rows}), rstd = tensor(DType::F32, {rows});
+    const Tensor dw = tensor(DType::F32, {channels}), db = tensor(DType::F32, {channels});
+    const Tensor a = tensor(weight_type_, {rows, 4 * channels}), b = tensor(weight_type_, a.shape);
     return rate_of([=](Kernels& kernels, Stream& stream) {
       kernels.submit(stream, LayerNormForward{y, mean, rstd, x, w, w, 1e-5f});
       kernels.submit(stream,
@@ -308,6 +333,7 @@ class Measurement {
   std::vector<Buffer> buffers_;
   Submit products_;
   double products_s_ = 0, copy_s_ = 0;
+  double sample_s_ = kSample_s;
   std::unique_ptr<Event> begin_, end_;
   std::unique_ptr<Stream> compute_, load_,
       store_;  // last: streams finish before their buffers are destroyed

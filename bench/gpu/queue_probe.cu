@@ -45,9 +45,9 @@ cudaStream_t make_stream() {
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
   return stream;
 }
-cudaEvent_t make_event() {
+cudaEvent_t make_event(unsigned int flags = cudaEventBlockingSync) {
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "making an event");
+  check(cudaEventCreateWithFlags(&event, flags), "making an event");
   return event;
 }
 
@@ -204,17 +204,32 @@ int main() {
   const PinnedMemory pinned;
   const MappedMemory mapped;
   const auto address = reinterpret_cast<CUdeviceptr>(pinned.word());
-  const cudaEvent_t event = make_event();
+  const cudaEvent_t plain = make_event(cudaEventDefault), blocking = make_event();
+  const cudaEvent_t untimed = make_event(cudaEventDisableTiming);
   std::printf("entries that fit into the queue of a stream that waits for a word\n");
   count("launches", pinned, [](cudaStream_t stream) { do_nothing<<<1, 1, 0, stream>>>(); });
-  count("event records", pinned,
-        [&](cudaStream_t stream) { (void)cudaEventRecord(event, stream); });
+  count("records of an event", pinned,
+        [&](cudaStream_t stream) { (void)cudaEventRecord(plain, stream); });
+  count("records of an event with cudaEventDisableTiming", pinned,
+        [&](cudaStream_t stream) { (void)cudaEventRecord(untimed, stream); });
+  count("records of an event with cudaEventBlockingSync", pinned,
+        [&](cudaStream_t stream) { (void)cudaEventRecord(blocking, stream); });
   count("waits for a word", pinned, [&](cudaStream_t stream) {
     (void)cuStreamWaitValue32(stream, address, 1, CU_STREAM_WAIT_VALUE_GEQ);
   });
-  count("pairs of both", pinned, [&](cudaStream_t stream) {
-    (void)cudaEventRecord(event, stream);
+  count("pairs of a wait for a word and a record of an event", pinned, [&](cudaStream_t stream) {
     (void)cuStreamWaitValue32(stream, address, 1, CU_STREAM_WAIT_VALUE_GEQ);
+    (void)cudaEventRecord(plain, stream);
+  });
+  count("stores of 64 KiB", pinned, [&](cudaStream_t stream) {
+    (void)cudaMemcpyAsync(pinned.data, reinterpret_cast<void*>(mapped.range), size_t{64} << 10,
+                          cudaMemcpyDeviceToHost, stream);
+  });
+  count("waits for an event, stores and records of an event", pinned, [&](cudaStream_t stream) {
+    (void)cudaStreamWaitEvent(stream, blocking, 0);
+    (void)cudaMemcpyAsync(pinned.data, reinterpret_cast<void*>(mapped.range), size_t{64} << 10,
+                          cudaMemcpyDeviceToHost, stream);
+    (void)cudaEventRecord(plain, stream);
   });
   probe("while a launch blocks because the queue of its stream is full", pinned, mapped,
         [](cudaStream_t stream) {

@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "device/planes.h"
+#include "scheduler/plan/late_stores.h"
+#include "scheduler/plan/simulate.h"
 #include "scheduler/search/prepare.h"
 #include "scheduler/search/refine.h"
 #include "scheduler/search/settings.h"
@@ -36,9 +38,9 @@ struct Count {
 };
 constexpr Count kRefined{.fewest = 4, .most = 24, .operations = 800'000};
 // Candidates near the best one are also planned with other amounts of recomputation, and those very
-// near with small changes of all settings. With these limits the slowest plan of a 13B takes 1.9 s
-// to make instead of 2.6 s, and the steps of 91 plans of bench/compare_plans are as long as before
-// (0.9999 on average, 1.005 at most).
+// near with small changes of all settings. Without these limits, plans of 13B take about 1.4
+// times as long to make, and the steps of 91 plans of bench/compare_plans are as long (1.0001 x on
+// average).
 constexpr Count kChanged{.fewest = 2, .most = 12, .operations = 150'000, .near = 1.2};
 constexpr Count kRefinedFinely{.fewest = 2, .most = 12, .operations = 150'000, .near = 1.1};
 constexpr int kFewTries = 3;
@@ -303,6 +305,10 @@ class Choice {
   Preparation take(PlannedCandidate& best) {
     Preparation prepared = *best.context;
     prepared.schedule = best.asked;
+    if (prepared.division.place.num_ranks == 1) {
+      const Simulation times = simulate(best.plan, prepared.trace, *prepared.layout, machine_);
+      best.plan = with_late_stores(std::move(best.plan), times.ops);
+    }
     complete(prepared, std::move(best.plan));
     prepared.layers =
         summarize_layers(prepared.schedule.recompute, prepared.layer_lists, layers_, machine_);

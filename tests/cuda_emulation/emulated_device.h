@@ -41,7 +41,7 @@ struct Settings {
   std::string missing_driver_call = {};  ///< a function that the driver lacks
   double copy_bytes_per_s = 0;           ///< of copies to and from the host; 0: no limit
   int queue_entries = 1020;              ///< that fit into the queue of a stream, as on an H200
-  int queue_records = 56;                ///< of them, records of events
+  int queue_records = 56;                ///< of them, records of events with cudaEventBlockingSync
   FullQueue full_queue = FullQueue::BlocksEventCreation;
   bool is_profiled = false;               ///< a profiler runs
   bool has_epilogues = true;              ///< cuBLASLt has epilogues

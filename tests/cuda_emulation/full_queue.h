@@ -12,7 +12,7 @@
 namespace ebb::test {
 
 /// Far more than fit into a queue.
-inline constexpr int kManyOperations = 200;
+inline constexpr int kManyOperations = 1500;
 /// A thread that is neither done nor blocked after this time only makes the run easier.
 inline constexpr std::chrono::milliseconds kUntilItBlocks{100};
 

@@ -74,13 +74,13 @@ void forget_full_queues() { full_queues = 0; }
 
 bool LaunchQueue::has_room(Entry entry) const {
   return num_entries_ < settings().queue_entries &&
-         (entry != Entry::Record || num_records_ < settings().queue_records);
+         (entry != Entry::BlockingRecord || num_records_ < settings().queue_records);
 }
 
 void LaunchQueue::enter(Entry entry) {
   const auto add = [&] {
     ++num_entries_;
-    if (entry == Entry::Record) ++num_records_;
+    if (entry == Entry::BlockingRecord) ++num_records_;
   };
   {
     TsanHiddenLock lock(mutex_);
@@ -95,7 +95,7 @@ void LaunchQueue::enter(Entry entry) {
 void LaunchQueue::leave(Entry entry) {
   TsanHiddenLock lock(mutex_);
   --num_entries_;
-  if (entry == Entry::Record) --num_records_;
+  if (entry == Entry::BlockingRecord) --num_records_;
   left_.notify_all();
 }
 

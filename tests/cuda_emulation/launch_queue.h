@@ -2,8 +2,9 @@
 // other threads from.
 //
 // A GPU's queue of a stream has room for a limited number of entries (launches, copies, waits and
-// records), of which a smaller number may be records of events. A call that finds the queue full
-// blocks until the GPU has run an entry. Thread-safe; ThreadSanitizer sees no order from it.
+// records), of which a smaller number may be records of events with cudaEventBlockingSync. A call
+// that finds the queue full blocks until the GPU has run an entry. Thread-safe; ThreadSanitizer sees
+// no order from it.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +13,7 @@
 
 namespace ebb::emulation {
 
-enum class Entry : uint8_t { Work, Record };
+enum class Entry : uint8_t { Work, BlockingRecord };
 
 /// The room of one stream's queue, as Settings::queue_entries and queue_records say.
 class LaunchQueue {

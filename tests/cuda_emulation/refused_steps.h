@@ -27,7 +27,7 @@ class UpdateGate {
  public:
   UpdateGate() {
     emulation::settings().refuses = [this](std::string_view call) {
-      if (call == "cudaEventSynchronize" && is_update_thread()) is_open_.wait(false);
+      if (call == "cudaEventQuery" && is_update_thread()) is_open_.wait(false);
       const bool refused = refuses_ && refuses_(call);
       if (refused || call == "cuStreamWaitValue32") open();
       return refused;

@@ -60,6 +60,7 @@ struct CUevent_st {
   int device = current_device();
   ebb::HostEvent event = {};
   bool has_time = true;
+  bool blocks = false;  // cudaEventBlockingSync
   bool is_destroyed = false;
 };
 
@@ -150,6 +151,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   *event = new CUevent_st;
   count_event(1);
   (*event)->has_time = (flags & cudaEventDisableTiming) == 0;
+  (*event)->blocks = (flags & cudaEventBlockingSync) != 0;
   return finish();
 }
 
@@ -167,7 +169,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (is_refused("cudaEventRecord")) return finish(cudaErrorUnknown);
   ebb::HostEvent& recorded = used(event);
   const uint64_t record = recorded.submit_record();
-  stream->submit(Entry::Record, [&recorded, record] { recorded.reach(record, nullptr); });
+  const Entry entry = event->blocks ? Entry::BlockingRecord : Entry::Work;
+  stream->submit(entry, [&recorded, record] { recorded.reach(record, nullptr); });
   return finish();
 }
 

@@ -164,10 +164,10 @@ TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
   }
 }
 
-/// The queue of a GPU stream holds 56 records. A thread that finds it full would block in the
+/// The queue of a GPU stream holds 1020 entries. A thread that finds it full would block in the
 /// driver.
-TEST_F(EmulatedBackend, FewOperationsOfAStreamAreInFlight) {
-  constexpr int kOperations = 200, kMost = 39;  // and the wait: 40 are in flight
+TEST_F(EmulatedBackend, TheQueueOfAStreamIsNeverFull) {
+  constexpr int kOperations = 1500, kMost = 830;  // and the wait, which counts as two
   const auto device = create_gpu();
   const auto released = device->create_event(), recorded = device->create_event();
   Gate gate;
