@@ -1,11 +1,10 @@
 #include "cuda/attention.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
-#include <string_view>
 #include <utility>
 
+#include "cuda/kernel_stream.h"
 #include "cuda/kernels/gpu_launch.h"
 
 namespace ebb {
@@ -21,13 +20,6 @@ constexpr int64_t kTile = 128;
 /// own kernel takes 15 times as long.
 constexpr size_t kScoreBytes = size_t{256} << 20;
 constexpr size_t kMostScoreBytes = size_t{2} << 30;
-
-/// The variable selects what no GPU has measured yet.
-cuda::TileLoads loads_by_environment() {
-  const char* const value = std::getenv("EBB_ATTENTION_LDMATRIX");
-  return value != nullptr && std::string_view(value) == "1" ? cuda::TileLoads::Matrices
-                                                            : cuda::TileLoads::Pairs;
-}
 
 bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
@@ -73,10 +65,18 @@ std::optional<BackwardPart> first_backward_part(const AttentionOperands& f) {
                    .num_kv_heads = f.num_kv_heads});
 }
 
+uint64_t most_backward_kernels(const AttentionOperands& f) {
+  constexpr uint64_t kMostOfPart = 8;  // cuDNN starts at least two
+  const auto first = first_backward_part(f);
+  if (!first) return kUsualKernels;
+  const int64_t num_parts =
+      f.batch / first->part.num_rows * (f.num_kv_heads / first->part.num_kv_heads);
+  return kMostOfPart * static_cast<uint64_t>(num_parts);
+}
+
 Attention::Attention(std::unique_ptr<AttentionLibrary> library)
     : library_(std::move(library)),
-      counted_(library_ ? AttentionKernels::Cudnn : AttentionKernels::Ebb),
-      loads_(loads_by_environment()) {}
+      counted_(library_ ? AttentionKernels::Cudnn : AttentionKernels::Ebb) {}
 
 void Attention::forward(cudaStream_t stream, const AttentionOperands& f, std::byte* workspace,
                         DataError* error) {
@@ -85,7 +85,7 @@ void Attention::forward(cudaStream_t stream, const AttentionOperands& f, std::by
   }
   notice_ours(false, f);
   cuda::check_documents(stream, f, error);
-  cuda::attention_forward(stream, f, loads_);
+  cuda::attention_forward(stream, f);
 }
 
 void Attention::backward(cudaStream_t stream, const AttentionOperands& f, std::byte* workspace,
@@ -95,7 +95,7 @@ void Attention::backward(cudaStream_t stream, const AttentionOperands& f, std::b
   AttentionOperands with_inner = f;
   with_inner.inner = reinterpret_cast<float*>(workspace);
   cuda::check_documents(stream, f, error);
-  cuda::attention_backward(stream, with_inner, loads_);
+  cuda::attention_backward(stream, with_inner);
 }
 
 void Attention::notice_ours(bool backward, const AttentionOperands& f) {

@@ -37,10 +37,12 @@ struct BackwardPart {
 /// head of keys alone needs more memory than a part may use.
 std::optional<BackwardPart> first_backward_part(const AttentionOperands& f);
 
+/// The most kernels that the backward starts: a library's for each part.
+uint64_t most_backward_kernels(const AttentionOperands& f);
+
 class Attention {
  public:
-  /// `library`: null to use our own kernels only. EBB_ATTENTION_LDMATRIX=1 in the environment: our
-  /// tensor-core kernels load with ldmatrix, with results of the same bits.
+  /// `library`: null to use our own kernels only.
   explicit Attention(std::unique_ptr<AttentionLibrary> library);
   /// Computes nothing. Only backward_workspace_bytes() may be called, for the kernels of `counted`.
   explicit Attention(AttentionKernels counted) : counted_(counted) {}
@@ -69,7 +71,6 @@ class Attention {
 
   const std::unique_ptr<AttentionLibrary> library_;
   const AttentionKernels counted_;
-  const cuda::TileLoads loads_ = cuda::TileLoads::Pairs;
   std::set<Noticed> noticed_;
   std::vector<std::string> notices_;
 };

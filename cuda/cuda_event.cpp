@@ -13,8 +13,9 @@
 namespace ebb {
 namespace {
 
-/// A host thread asks this often if a record is reached. cudaEventSynchronize() would occupy a core
-/// while it waits, except for events with cudaEventBlockingSync, of which only 56 fit into a queue.
+/// A waiting host thread sleeps so long before it asks again whether a record is reached.
+/// cudaEventSynchronize() would occupy a core, except for events with cudaEventBlockingSync, of
+/// which only 56 records fit into a queue.
 constexpr std::chrono::microseconds kPoll{20};
 
 }  // namespace

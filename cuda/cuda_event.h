@@ -1,4 +1,4 @@
-// An event that both streams of a GPU and host threads can record and wait for.
+// An event that GPU streams and host threads can record and wait for.
 //
 // A record is made on a CUDA stream or on a host thread. A wait is for the latest record that was
 // submitted before the wait. This is how a waiter waits for a record:

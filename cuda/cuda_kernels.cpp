@@ -11,6 +11,11 @@
 namespace ebb {
 namespace {
 
+uint64_t most_kernels(const auto&) { return kUsualKernels; }
+uint64_t most_kernels(const AttentionBackward& kernel) {
+  return most_backward_kernels(kernel.operands());
+}
+
 class CudaKernels final : public Kernels {
  public:
   CudaKernels(const Workspace* workspace, DataError* data_error,
@@ -48,11 +53,12 @@ class CudaKernels final : public Kernels {
     }
     const Cost cost = cost_on(gpu_, kernel);
     if (auto* const gpu_stream = dynamic_cast<KernelStream*>(&stream)) {
-      return gpu_stream->launch(cost, [this, &kernel](cudaStream_t s) {
+      const auto run = [this, &kernel](cudaStream_t s) {
         GpuLaunch gpu = gpu_;
         gpu.stream = s;
         kernel.run(gpu);
-      });
+      };
+      return gpu_stream->launch(cost, run, most_kernels(kernel));
     }
     stream.submit(cost, [] {
       EBB_CHECK(false, "kernels of the CUDA backend were submitted to a stream of the host");

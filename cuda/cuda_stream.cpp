@@ -164,8 +164,8 @@ void CudaStream::check_launched(std::string_view name) const {
   EBB_CUDA(cudaGetLastError(), "launching " + std::string(name));
 }
 
-void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
-  make_room(InFlight::kMostKernels + 1);
+void CudaStream::launch(const Cost& cost, KernelLaunch launch, uint64_t most_kernels) {
+  make_room(most_kernels + 1);
   std::lock_guard lock(mutex_);
   if (!begin_operation([&] { context_.faults.check_launch(cost.name); })) return;
   try {

@@ -73,7 +73,7 @@ class CudaStream final : public KernelStream {
   void synchronize() override;
   StreamStats stats() const override;
 
-  void launch(const Cost& cost, KernelLaunch launch) override;
+  void launch(const Cost& cost, KernelLaunch launch, uint64_t most_kernels) override;
 
  private:
   /// Called before each operation, without the lock. `num_entries`: the most entries that it adds

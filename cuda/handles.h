@@ -35,8 +35,8 @@ inline cudaError_t query(cudaEvent_t event) noexcept {
   return status;
 }
 
-/// Makes an event on the current device. `flags`: cudaEventBlockingSync if host threads wait for
-/// the event. Throws DeviceError.
+/// Makes an event on the current device. `flags`: cudaEventBlockingSync only for the few events for
+/// which a thread sleeps (in_flight.h). Throws DeviceError.
 inline OwnedEvent make_event(unsigned int flags = cudaEventDefault) {
   cudaEvent_t event = nullptr;
   EBB_CUDA(cudaEventCreateWithFlags(&event, flags), "making an event");

@@ -1,16 +1,14 @@
 // Bounds how many entries of one GPU stream are in CUDA's queue of this stream.
 //
-// The queue has room for 1,020 launches, waits or records of events, but only for 56 records of
-// events with cudaEventBlockingSync (queue_probe on an H200, driver 580). If it is full, a CUDA call
-// blocks inside the driver, and cudaEventCreate() of another thread then blocks as well. That
-// thread may be the one whose write the first entry of the queue waits for. So the submitting
-// thread waits in cudaEventSynchronize() before the queue is full, and holds no lock of ours.
+// The queue has room for 1,020 launches, copies, waits or records of events with times, but only
+// for 56 records of events with cudaEventBlockingSync (queue_probe on an H200, driver 580). If it
+// is full, a CUDA call blocks inside the driver, and cudaEventCreate() of another thread then
+// blocks as well. That thread may be the one whose write the first entry of the queue waits for. So
+// the submitting thread waits in cudaEventSynchronize() before the queue is full, and holds no lock
+// of ours. The wait ends, because work waits only for work that was submitted earlier.
 //
 // The queue should be long: one thread submits to all streams in the order of the plan, so if it
 // waits for one stream, the others get no work.
-//
-// The wait is for an entry that was submitted earlier, so it ends if work is submitted in an order
-// in which it can run.
 //
 // Thread-safety: used by the submitting thread of the stream only.
 #pragma once
@@ -25,24 +23,23 @@ namespace ebb {
 
 class InFlight {
  public:
-  /// The most kernels that one launch() of a stream may start.
-  static constexpr uint64_t kMostKernels = 16;
-
   /// Makes events on the context's device. Throws DeviceError.
   explicit InFlight(const CudaContext& context);
 
   /// Called before each operation on the stream, with the largest number of entries that it adds to
-  /// the queue, at most kEntriesPerMark. May block until earlier entries have left the queue.
-  /// Throws DeviceError.
+  /// the queue. May block until earlier entries have left the queue. Throws DeviceError.
   void add_operation(cudaStream_t stream, uint64_t num_entries);
 
  private:
-  // So at most 12 marks and about 13 x 64 other entries are in the queue.
+  void add_mark(cudaStream_t stream);
+
+  // At most 12 marks and 13 x 64 other entries are in the queue, if no operation adds more than
+  // these.
   static constexpr uint64_t kEntriesPerMark = 64;
   static constexpr uint64_t kNumMarks = 12;
 
   const CudaContext& context_;
-  std::array<OwnedEvent, kNumMarks> marks_;  // recorded in turn, each after kEntriesPerMark entries
+  std::array<OwnedEvent, kNumMarks> marks_;  // recorded in turn, each after at most kEntriesPerMark
   uint64_t num_marks_ = 0;                   // recorded so far
   uint64_t num_entries_ = 0;                 // after the last mark
 };

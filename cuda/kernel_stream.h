@@ -7,6 +7,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+
 #include "device/inline_function.h"
 #include "device/stream.h"
 
@@ -16,10 +18,15 @@ namespace ebb {
 /// DeviceError if CUDA refuses one.
 using KernelLaunch = InlineFunction<void(cudaStream_t), 16>;
 
+/// Most operations start fewer kernels.
+inline constexpr uint64_t kUsualKernels = 16;
+
 class KernelStream : public Stream {
  public:
-  /// Calls `launch` at once. `cost` is counted as in Stream::submit().
-  virtual void launch(const Cost& cost, KernelLaunch launch) = 0;
+  /// Calls `launch` at once, which starts at most `most_kernels` kernels. `cost` is counted as in
+  /// Stream::submit().
+  virtual void launch(const Cost& cost, KernelLaunch launch,
+                      uint64_t most_kernels = kUsualKernels) = 0;
 };
 
 }  // namespace ebb

@@ -51,18 +51,18 @@ void check_documents(cudaStream_t stream, const AttentionOperands& f, DataError*
          find_bad_start, f.document_starts, n, f.num_tokens, error);
 }
 
-void attention_forward(cudaStream_t stream, const AttentionOperands& f, TileLoads loads) {
-  if (fits_tensor_cores(f)) return attention_forward_tensor(stream, f, loads);
+void attention_forward(cudaStream_t stream, const AttentionOperands& f) {
+  if (fits_tensor_cores(f)) return attention_forward_tensor(stream, f);
   attention_forward_plain(stream, f);
 }
 
-void attention_backward(cudaStream_t stream, const AttentionOperands& f, TileLoads loads) {
+void attention_backward(cudaStream_t stream, const AttentionOperands& f) {
   with_float_type(f.dtype, [&](auto zero) {
     launch("attention_backward", stream,
            blocks_for(f.batch * f.num_tokens * f.num_heads, kRowWarps), kRowWarps * kWarp, 0,
            sum_products<decltype(zero)>, f);
   });
-  if (fits_tensor_cores(f)) return attention_backward_tensor(stream, f, loads);
+  if (fits_tensor_cores(f)) return attention_backward_tensor(stream, f);
   attention_backward_plain(stream, f);
 }
 

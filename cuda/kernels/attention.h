@@ -100,7 +100,7 @@ void attention_backward_plain(cudaStream_t stream, const AttentionOperands& f);
 
 // For bf16, with tensor cores.
 inline constexpr int64_t kLargestTensorHead = 128;
-void attention_forward_tensor(cudaStream_t stream, const AttentionOperands& f, TileLoads loads);
-void attention_backward_tensor(cudaStream_t stream, const AttentionOperands& f, TileLoads loads);
+void attention_forward_tensor(cudaStream_t stream, const AttentionOperands& f);
+void attention_backward_tensor(cudaStream_t stream, const AttentionOperands& f);
 
 }  // namespace ebb::cuda

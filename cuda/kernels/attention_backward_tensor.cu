@@ -12,11 +12,10 @@ constexpr int kScoreParts = 2;  // number of bf16 into which a gradient of a sco
 
 /// Shared memory: the rows that a block owns (queries and dout, or keys and values), and the rows
 /// of the other side.
-template <bool kMatrices, int kHead>
+template <int kHead>
 struct Shared {
-  using Others = SummedRows<kMatrices, kOthers, kHead>;
   BF16Rows<kHead> own_a, own_b;
-  Others other_a, other_b;
+  ExchangedRows<kOthers, kHead> other_a, other_b;
   float *log_sums, *inners;  // of queries
   int* starts;               // of the other side
 
@@ -26,14 +25,14 @@ struct Shared {
     other_a.rows = {own_b.at + BF16Rows<kHead>::count(kTensorRows)};
     other_b.rows = {other_a.rows.at + BF16Rows<kHead>::count(kOthers)};
     other_a.exchanged = {other_b.rows.at + BF16Rows<kHead>::count(kOthers)};
-    other_b.exchanged = {other_a.exchanged.at + Others::count()};
-    log_sums = reinterpret_cast<float*>(other_b.exchanged.at + Others::count());
+    other_b.exchanged = {other_a.exchanged.at + BF16Rows<kOthers>::count(kHead)};
+    log_sums = reinterpret_cast<float*>(other_b.exchanged.at + BF16Rows<kOthers>::count(kHead));
     inners = log_sums + kOthers;
     starts = reinterpret_cast<int*>(inners + kOthers);
   }
   static constexpr size_t bytes() {
     return static_cast<size_t>(2 * BF16Rows<kHead>::count(kTensorRows + kOthers) +
-                               2 * Others::count()) *
+                               2 * BF16Rows<kOthers>::count(kHead)) *
                sizeof(BF16) +
            kOthers * (2 * sizeof(float) + sizeof(int));
   }
@@ -51,16 +50,14 @@ __device__ __forceinline__ ScoreGradient differentiate(bool seen, float score, f
 }
 
 /// Loads a tile of queries of one head, their statistics, and their dout.
-template <bool kMatrices, int kHead>
-__device__ void load_queries(const Head<BF16>& head, const Shared<kMatrices, kHead>& shared,
-                             int query, bool wide) {
+template <int kHead>
+__device__ void load_queries(const Head<BF16>& head, const Shared<kHead>& shared, int query,
+                             bool wide) {
   const int n = head.num_tokens(), size = head.size();
-  load_tile<kOthers, kHead, true, !kMatrices>(
-      shared.other_a.rows, shared.other_a.exchanged,
-      {head.part(0), head.qkv_stride(), query, n, size, wide});
-  load_tile<kOthers, kHead, true, !kMatrices>(
-      shared.other_b.rows, shared.other_b.exchanged,
-      {head.dout(), head.out_stride(), query, n, size, wide});
+  load_tile<kOthers, kHead, true, true>(shared.other_a.rows, shared.other_a.exchanged,
+                                        {head.part(0), head.qkv_stride(), query, n, size, wide});
+  load_tile<kOthers, kHead, true, true>(shared.other_b.rows, shared.other_b.exchanged,
+                                        {head.dout(), head.out_stride(), query, n, size, wide});
   if (threadIdx.x >= kOthers) return;
   const int i = static_cast<int>(threadIdx.x);
   const bool is_there = query + i < n;
@@ -70,13 +67,13 @@ __device__ void load_queries(const Head<BF16>& head, const Shared<kMatrices, kHe
 }
 
 /// Adds the contributions of all heads of queries that read these keys, one after the other.
-template <bool kMatrices, int kHead>
-__global__ void __launch_bounds__(kTensorThreads, kMatrices ? 2 : kTensorBlocks<kHead>)
+template <int kHead>
+__global__ void __launch_bounds__(kTensorThreads, kTensorBlocks<kHead>)
     differentiate_keys(AttentionOperands f, bool wide) {
   const int group = static_cast<int>(f.num_heads / f.num_kv_heads);
   const int first_head = static_cast<int>(blockIdx.y) * group;
   const Head<BF16> keys(f, first_head);
-  const Shared<kMatrices, kHead> shared;
+  const Shared<kHead> shared;
   const int n = keys.num_tokens(), size = keys.size();
   const int first = static_cast<int>(blockIdx.x) * kTensorRows;
   const int last = first + kTensorRows <= n ? first + kTensorRows - 1 : n - 1;
@@ -100,8 +97,8 @@ __global__ void __launch_bounds__(kTensorThreads, kMatrices ? 2 : kTensorBlocks<
       load_queries(head, shared, query, wide);
       __syncthreads();
       float s[kOthers / 8][4], ds[kOthers / 8][4];
-      multiply_heads<kMatrices, kOthers>(s, shared.own_a, row, shared.other_a.rows);
-      multiply_heads<kMatrices, kOthers>(ds, shared.own_b, row, shared.other_b.rows);
+      multiply_heads<false, kOthers>(s, shared.own_a, row, shared.other_a.rows);
+      multiply_heads<false, kOthers>(ds, shared.own_b, row, shared.other_b.rows);
 #pragma unroll
       for (int i = 0; i < kOthers / 8; ++i) {
         for (int e = 0; e < 4; ++e) {
@@ -114,8 +111,8 @@ __global__ void __launch_bounds__(kTensorThreads, kMatrices ? 2 : kTensorBlocks<
           ds[i][e] = g.dscore;
         }
       }
-      add_product<kMatrices, kScoreParts, kOthers, kHead>(dk, ds, shared.other_a);
-      add_product<kMatrices, 1, kOthers, kHead>(dv, s, shared.other_b);
+      add_product<kScoreParts, kOthers, kHead>(dk, ds, shared.other_a);
+      add_product<1, kOthers, kHead>(dv, s, shared.other_b);
     }
   }
   store_tile<kHead>(keys.gradient(1), keys.qkv_stride(), first + row, n, size, dk,
@@ -123,11 +120,11 @@ __global__ void __launch_bounds__(kTensorThreads, kMatrices ? 2 : kTensorBlocks<
   store_tile<kHead>(keys.gradient(2), keys.qkv_stride(), first + row, n, size, dv, {1.0f, 1.0f});
 }
 
-template <bool kMatrices, int kHead>
+template <int kHead>
 __global__ void __launch_bounds__(kTensorThreads, kTensorBlocks<kHead>)
     differentiate_queries(AttentionOperands f, bool wide) {
   const Head<BF16> head(f, blockIdx.y);
-  const Shared<kMatrices, kHead> shared;
+  const Shared<kHead> shared;
   const int n = head.num_tokens(), size = head.size();
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTensorRows;
   const int last = first + kTensorRows <= n ? first + kTensorRows - 1 : n - 1;
@@ -148,9 +145,8 @@ __global__ void __launch_bounds__(kTensorThreads, kTensorBlocks<kHead>)
   for (int key = head.first_key(first) / kOthers * kOthers; key < n; key += kOthers) {
     if (head.is_past_keys(last, key)) break;
     __syncthreads();
-    load_tile<kOthers, kHead, true, !kMatrices>(
-        shared.other_a.rows, shared.other_a.exchanged,
-        {head.part(1), head.qkv_stride(), key, n, size, wide});
+    load_tile<kOthers, kHead, true, true>(shared.other_a.rows, shared.other_a.exchanged,
+                                          {head.part(1), head.qkv_stride(), key, n, size, wide});
     load_tile<kOthers, kHead, true, false>(shared.other_b.rows, {},
                                            {head.part(2), head.qkv_stride(), key, n, size, wide});
     if (threadIdx.x < kOthers) {
@@ -159,8 +155,8 @@ __global__ void __launch_bounds__(kTensorThreads, kTensorBlocks<kHead>)
     }
     __syncthreads();
     float s[kOthers / 8][4], ds[kOthers / 8][4];
-    multiply_heads<kMatrices, kOthers>(s, shared.own_a, row, shared.other_a.rows);
-    multiply_heads<kMatrices, kOthers>(ds, shared.own_b, row, shared.other_b.rows);
+    multiply_heads<false, kOthers>(s, shared.own_a, row, shared.other_a.rows);
+    multiply_heads<false, kOthers>(ds, shared.own_b, row, shared.other_b.rows);
 #pragma unroll
     for (int i = 0; i < kOthers / 8; ++i) {
       for (int e = 0; e < 4; ++e) {
@@ -171,27 +167,26 @@ __global__ void __launch_bounds__(kTensorThreads, kTensorBlocks<kHead>)
                        .dscore;
       }
     }
-    add_product<kMatrices, kScoreParts, kOthers, kHead>(dq, ds, shared.other_a);
+    add_product<kScoreParts, kOthers, kHead>(dq, ds, shared.other_a);
   }
   store_tile<kHead>(head.gradient(0), head.qkv_stride(), first + row, n, size, dq,
                     {f.scale, f.scale});
 }
 
-template <bool kMatrices, int kHead>
+template <int kHead>
 void launch_backward(cudaStream_t stream, const AttentionOperands& f) {
   const auto launch_one = [&](int64_t num_heads, auto kernel) {
     launch("attention_backward", stream, attention_grid(f, kTensorRows, num_heads), kTensorThreads,
-           Shared<kMatrices, kHead>::bytes(), kernel, f, rows_are_wide(f));
+           Shared<kHead>::bytes(), kernel, f, rows_are_wide(f));
   };
-  launch_one(f.num_kv_heads, differentiate_keys<kMatrices, kHead>);
-  launch_one(f.num_heads, differentiate_queries<kMatrices, kHead>);
+  launch_one(f.num_kv_heads, differentiate_keys<kHead>);
+  launch_one(f.num_heads, differentiate_queries<kHead>);
 }
 
 }  // namespace
 
-void attention_backward_tensor(cudaStream_t stream, const AttentionOperands& f, TileLoads loads) {
-  with_tile_kernel(
-      f, loads, [&](auto matrices, auto head) { launch_backward<matrices(), head()>(stream, f); });
+void attention_backward_tensor(cudaStream_t stream, const AttentionOperands& f) {
+  with_padded_head(f, [&](auto head) { launch_backward<head()>(stream, f); });
 }
 
 }  // namespace ebb::cuda

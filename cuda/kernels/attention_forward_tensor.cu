@@ -12,26 +12,21 @@ namespace {
 constexpr int kKeys = 64;
 constexpr int kWeightParts = 3;
 
-template <bool kMatrices, int kHead>
+template <int kHead>
 struct Shared {
   BF16Rows<kHead> queries, keys;
-  SummedRows<kMatrices, kKeys, kHead> values;  // has either its rows or its copy
+  SummedRows<kHead> values;
   int* key_starts;
-
-  static constexpr int64_t kValues =
-      kMatrices ? BF16Rows<kHead>::count(kKeys) : BF16Rows<kKeys>::count(kHead);
 
   __device__ Shared() {
     BF16* next = shared_memory<BF16>();
     queries = {next};
     keys = {next + BF16Rows<kHead>::count(kTensorRows)};
-    BF16* const after_keys = keys.at + BF16Rows<kHead>::count(kKeys);
-    values = {{after_keys}, {after_keys}};
-    key_starts = reinterpret_cast<int*>(after_keys + kValues);
+    values = {{keys.at + BF16Rows<kHead>::count(kKeys)}};
+    key_starts = reinterpret_cast<int*>(values.rows.at + BF16Rows<kHead>::count(kKeys));
   }
   static constexpr size_t bytes() {
-    return static_cast<size_t>(BF16Rows<kHead>::count(kTensorRows + kKeys) + kValues) *
-               sizeof(BF16) +
+    return static_cast<size_t>(BF16Rows<kHead>::count(kTensorRows + 2 * kKeys)) * sizeof(BF16) +
            kKeys * sizeof(int);
   }
 };
@@ -76,18 +71,17 @@ struct Rows {
   }
 
   /// o += weights times values.
-  template <bool kMatrices>
   __device__ void add_values(const float (&weights)[kKeys / 8][4],
-                             const SummedRows<kMatrices, kKeys, kHead>& values) {
-    add_product<kMatrices, kWeightParts, kKeys, kHead>(o, weights, values);
+                             const SummedRows<kHead>& values) {
+    add_product<kWeightParts, kKeys, kHead>(o, weights, values);
   }
 };
 
-template <bool kMatrices, int kHead>
+template <int kHead>
 __global__ void __launch_bounds__(kTensorThreads, kTensorBlocks<kHead>)
     attend(AttentionOperands f, bool wide) {
   const Head<BF16> head(f, blockIdx.y);
-  const Shared<kMatrices, kHead> shared;
+  const Shared<kHead> shared;
   const int n = head.num_tokens(), size = head.size();
   // The last queries see the most keys, so they are computed first.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTensorRows;
@@ -106,15 +100,14 @@ __global__ void __launch_bounds__(kTensorThreads, kTensorBlocks<kHead>)
     __syncthreads();
     load_tile<kKeys, kHead, true, false>(shared.keys, {},
                                          {head.part(1), head.qkv_stride(), key, n, size, wide});
-    load_tile<kKeys, kHead, kMatrices, !kMatrices>(
-        shared.values.rows, shared.values.exchanged,
-        {head.part(2), head.qkv_stride(), key, n, size, wide});
+    load_tile<kKeys, kHead, true, false>(shared.values.rows, {},
+                                         {head.part(2), head.qkv_stride(), key, n, size, wide});
     for (int i = static_cast<int>(threadIdx.x); i < kKeys; i += kTensorThreads) {
       shared.key_starts[i] = key + i < n ? head.start(key + i) : -2;
     }
     __syncthreads();
     float s[kKeys / 8][4];
-    multiply_heads<kMatrices, kKeys>(s, shared.queries, row, shared.keys);
+    multiply_heads<true, kKeys>(s, shared.queries, row, shared.keys);
     // Unrolled, here and below: an array that is indexed at run time would be in local memory.
 #pragma unroll
     for (int i = 0; i < kKeys / 8; ++i) {
@@ -149,17 +142,16 @@ __global__ void __launch_bounds__(kTensorThreads, kTensorBlocks<kHead>)
   store_tile<kHead>(head.out(), head.out_stride(), first + row, n, size, rows.o, factor);
 }
 
-template <bool kMatrices, int kHead>
+template <int kHead>
 void launch_forward(cudaStream_t stream, const AttentionOperands& f) {
   launch("attention_forward", stream, attention_grid(f, kTensorRows, f.num_heads), kTensorThreads,
-         Shared<kMatrices, kHead>::bytes(), attend<kMatrices, kHead>, f, rows_are_wide(f));
+         Shared<kHead>::bytes(), attend<kHead>, f, rows_are_wide(f));
 }
 
 }  // namespace
 
-void attention_forward_tensor(cudaStream_t stream, const AttentionOperands& f, TileLoads loads) {
-  with_tile_kernel(
-      f, loads, [&](auto matrices, auto head) { launch_forward<matrices(), head()>(stream, f); });
+void attention_forward_tensor(cudaStream_t stream, const AttentionOperands& f) {
+  with_padded_head(f, [&](auto head) { launch_forward<head()>(stream, f); });
 }
 
 }  // namespace ebb::cuda

@@ -68,12 +68,9 @@ void check_indices(const GpuLaunch& gpu, const Tensor& indices, int64_t limit, i
 
 /// Records in `error` a document start that is not valid. Defined in attention.cu, as the next two.
 void check_documents(cudaStream_t stream, const AttentionOperands& f, DataError* error);
-/// How our tensor-core kernels of attention load their factors from shared memory: two elements at
-/// a time, or 8 x 8 matrices with the instruction ldmatrix. The results have the same bits.
-enum class TileLoads : uint8_t { Pairs, Matrices };
 /// Our own kernels of attention.
-void attention_forward(cudaStream_t stream, const AttentionOperands& f, TileLoads loads);
-void attention_backward(cudaStream_t stream, const AttentionOperands& f, TileLoads loads);
+void attention_forward(cudaStream_t stream, const AttentionOperands& f);
+void attention_backward(cudaStream_t stream, const AttentionOperands& f);
 
 }  // namespace cuda
 }  // namespace ebb

@@ -3,27 +3,30 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 #include <vector>
+
+#include "device/errors.h"
 
 namespace ebb {
 namespace {
 
-/// Between which operations of the old order an operation comes, times two: an odd number is after
-/// operation place / 2, and an even number is just before it.
+/// Where an operation comes in the new order. 2 i + 1 is the place of operation i of the old order,
+/// and 2 i is just before it. Operations at the same place keep their order.
 using Place = uint64_t;
 
-std::vector<Place> places_of(const Plan& plan, std::span<const OpTime> times) {
+std::vector<Place> places_of(const Plan& plan, std::span<const OpTime> times, uint32_t num_ahead) {
   std::vector<Place> places(plan.ops.size());
   std::vector<OpIndex> stores;
   std::array<Place, kNumStreamKinds> last{};  // of each stream
-  OpIndex call{0};                            // the first that starts when a store may be listed
+  OpIndex call{0};                            // the first one that starts late enough
   for (OpIndex i{0}; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     Place& place = places[i];
     place = 2 * Place{i} + 1;
     if (op.stream == StreamKind::Store) {
-      if (stores.size() >= kStoresAhead) {
-        const double start_s = times[stores[stores.size() - kStoresAhead]].start_s;
+      if (stores.size() >= num_ahead) {
+        const double start_s = times[stores[stores.size() - num_ahead]].start_s;
         while (call < plan.ops.size() &&
                (plan.ops[call].kind != OpKind::Call || times[call].start_s < start_s)) {
           ++call;
@@ -42,8 +45,9 @@ std::vector<Place> places_of(const Plan& plan, std::span<const OpTime> times) {
 
 }  // namespace
 
-Plan with_late_stores(Plan plan, std::span<const OpTime> times) {
-  const std::vector<Place> places = places_of(plan, times);
+Plan with_late_stores(Plan plan, std::span<const OpTime> times, uint32_t num_ahead) {
+  EBB_CHECK(num_ahead > 0 && times.size() == plan.ops.size(), "the times are those of the plan");
+  const std::vector<Place> places = places_of(plan, times, num_ahead);
   std::vector<OpIndex> order(plan.ops.size());  // [new] old
   std::iota(order.begin(), order.end(), OpIndex{0});
   std::ranges::stable_sort(order, {}, [&](OpIndex i) { return places[i]; });

@@ -3,8 +3,8 @@
 //
 // A GPU's queue of a stream has room for a limited number of entries (launches, copies, waits and
 // records), of which a smaller number may be records of events with cudaEventBlockingSync. A call
-// that finds the queue full blocks until the GPU has run an entry. Thread-safe; ThreadSanitizer sees
-// no order from it.
+// that finds the queue full blocks until the GPU has run an entry. Thread-safe; ThreadSanitizer
+// sees no order from it.
 #pragma once
 
 #include <condition_variable>

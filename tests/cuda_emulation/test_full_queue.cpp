@@ -2,6 +2,7 @@
 // test_unbounded.cpp runs the same without a bound, and hangs.
 #include <gtest/gtest.h>
 
+#include "cuda/kernel_stream.h"
 #include "device/errors.h"
 #include "device/kernels.h"
 #include "tests/cuda_emulation/full_queue.h"
@@ -32,6 +33,14 @@ TEST_F(FullQueueTest, NoKindOfOperationFillsTheQueue) {
       {"a launch",
        [&](Stream& stream) {
          device->kernels().submit(stream, Add{y, y, y});
+       }},
+      {"a launch of many kernels",
+       [&](Stream& stream) {
+         constexpr int kMany = 200;
+         const auto launch = [to = there.data()](cudaStream_t s) {
+           for (int i = 0; i < kMany; ++i) (void)cudaMemsetAsync(to, 0, 4, s);
+         };
+         dynamic_cast<KernelStream&>(stream).launch({.name = "many"}, launch, kMany);
        }},
       {"a wait and a launch",
        [&](Stream& stream) {

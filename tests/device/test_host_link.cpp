@@ -35,7 +35,7 @@ TEST(Link, ALateCopyDoesNotSleep) {
   const double end_s = ended.ideal_s;
   EXPECT_DOUBLE_EQ(end_s, ready_s + 1e-3);
   EXPECT_LT(end_s, steady_now_s() - 0.9 * late_s);  // no sleep
-  EXPECT_GE(ended.here_s, now_s);  // the real time at which the bytes arrived
+  EXPECT_GE(ended.here_s, now_s);                   // the real time at which the bytes arrived
   // The link was busy until end_s, so a copy that was ready earlier starts then.
   EXPECT_DOUBLE_EQ(link.copy(to.data(), from.data(), 1000, ready_s / 2).ideal_s, end_s + 1e-3);
 }

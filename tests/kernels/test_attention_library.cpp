@@ -2,7 +2,6 @@
 // the results differ from fp64 by no more than this rounding. Ebb's own kernels compute the cases
 // that the library does not support, or supports without a backward.
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -250,33 +249,6 @@ TEST_P(AttentionLibraryTest, IsTheDefault) {
   EXPECT_NE(Gpu(std::nullopt).name().find(by), std::string::npos);
   EXPECT_NE(library_->name().find(by), std::string::npos);
   EXPECT_EQ(ours_->name().find(by), std::string::npos);
-}
-
-/// A device whose own kernels load tiles in one of the two ways (cuda/attention.h).
-std::unique_ptr<Gpu> gpu_that_loads(bool matrices) {
-  constexpr const char* kVariable = "EBB_ATTENTION_LDMATRIX";
-  const char* const before = std::getenv(kVariable);
-  const std::string value = before == nullptr ? "" : before;
-  setenv(kVariable, matrices ? "1" : "0", 1);
-  auto gpu = std::make_unique<Gpu>(AttentionKernels::Ebb);
-  before == nullptr ? unsetenv(kVariable) : setenv(kVariable, value.c_str(), 1);
-  return gpu;
-}
-
-TEST(OwnAttention, LoadsOfMatricesGiveTheSameBits) {
-  if (probe_cuda().devices.empty()) GTEST_SKIP() << "no GPU";
-  const auto pairs = gpu_that_loads(false), matrices = gpu_that_loads(true);
-  std::vector<AttentionCase> all = cases();
-  all.push_back({2, 131, 3, 5, true, {}});
-  all.push_back({1, 200, 4, 80, false, {}, 2});
-  all.push_back({1, 130, 2, 100, true, std::vector<int32_t>(130, 0)});
-  for (const AttentionCase& shape : all) {
-    for (const float dropout : {0.0f, 0.25f}) {
-      const Inputs inputs(DType::BF16, shape, dropout);
-      EXPECT_TRUE(inputs.attend(*pairs) == inputs.attend(*matrices))
-          << shape.tokens << " tokens, heads of " << shape.head_size;
-    }
-  }
 }
 
 }  // namespace
