@@ -1,5 +1,5 @@
-// The time to map a block, on an idle GPU and while kernels run, and whether mapping stalls the
-// kernels. Also the delay between the write of a host thread and the stream that waits for it.
+// The time to map a block, on an idle GPU and while kernels or copies run, and whether mapping
+// stalls them. Also the delay between the write of a host thread and the stream that waits for it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -59,9 +59,10 @@ struct Moves {
   }
 };
 
-/// Work for the compute stream: one call submits one kernel, or a few.
-struct Load {
+/// Work for a stream: one call submits one kernel or copy, or a few.
+struct Work {
   const char* name;
+  Stream* stream;
   std::function<void()> submit;
   int times;
 };
@@ -70,18 +71,18 @@ struct Taken {
   double submit_s = 0, device_s = 0;
 };
 
-/// Submits the load from another thread, and calls `beside` repeatedly until the load is done.
-Taken run(Gpu& gpu, const Load& load, const std::function<void()>& beside) {
+/// Submits the work from another thread, and calls `beside` repeatedly until the work is done.
+Taken run(Gpu& gpu, const Work& work, const std::function<void()>& beside) {
   const auto begin = gpu.device().create_event(), end = gpu.device().create_event();
   std::atomic<bool> done = false;
   Taken taken;
   std::thread submitting([&] {
     const double start_s = steady_now_s();
-    gpu.compute().record(*begin);
-    for (int i = 0; i < load.times; ++i) load.submit();
-    gpu.compute().record(*end);
+    work.stream->record(*begin);
+    for (int i = 0; i < work.times; ++i) work.submit();
+    work.stream->record(*end);
     taken.submit_s = steady_now_s() - start_s;
-    gpu.compute().synchronize();
+    work.stream->synchronize();
     done = true;
   });
   while (!done) beside();
@@ -92,19 +93,19 @@ Taken run(Gpu& gpu, const Load& load, const std::function<void()>& beside) {
 
 void wait_a_little() { std::this_thread::sleep_for(std::chrono::microseconds(200)); }
 
-void measure_beside(Gpu& gpu, const Load& load, Wanderers& wanderers, size_t block_bytes) {
-  run(gpu, load, wait_a_little);
-  const Taken alone = run(gpu, load, wait_a_little);
+void measure_beside(Gpu& gpu, const Work& work, Wanderers& wanderers, size_t block_bytes) {
+  run(gpu, work, wait_a_little);
+  const Taken alone = run(gpu, work, wait_a_little);
   Moves moves;
-  const Taken both = run(gpu, load, [&] { moves.seconds.push_back(wanderers.move()); });
-  const Taken again = run(gpu, load, wait_a_little);
+  const Taken both = run(gpu, work, [&] { moves.seconds.push_back(wanderers.move()); });
+  const Taken again = run(gpu, work, wait_a_little);
   if (moves.seconds.empty()) moves.seconds.push_back(wanderers.move());
-  const double kernels_s = std::min(alone.device_s, again.device_s);
+  const double work_s = std::min(alone.device_s, again.device_s);
   const double a_move_costs_s =
-      (both.device_s - kernels_s) / static_cast<double>(moves.seconds.size());
+      (both.device_s - work_s) / static_cast<double>(moves.seconds.size());
   moves.print(
-      load.name, block_bytes,
-      fmt::format("kernels {:.1f} ms, alone {:.1f} and {:.1f} ({:+.1f} us a move); submitted "
+      work.name, block_bytes,
+      fmt::format("the work {:.1f} ms, alone {:.1f} and {:.1f} ({:+.1f} us a move); submitted "
                   "in {:.1f} ms, alone {:.1f}",
                   1e3 * both.device_s, 1e3 * alone.device_s, 1e3 * again.device_s,
                   1e6 * a_move_costs_s, 1e3 * both.submit_s, 1e3 * alone.submit_s));
@@ -158,17 +159,27 @@ void measure_mapping(const Options& options) {
   const Tensor x = gpu.make(DType::BF16, {n, n}), w = gpu.make(DType::BF16, {n, n});
   const Tensor y = gpu.make_empty(DType::BF16, {n, n});
   const Tensor a = gpu.make(DType::F32, {few}), sum = gpu.make_empty(DType::F32, {few});
-  const Load loads[] = {
-      {"beside products",
+  const size_t copied_bytes = options.small ? size_t{1} << 16 : size_t{64} << 20;
+  const Tensor there = gpu.make_empty(DType::F32, {static_cast<int64_t>(copied_bytes / 4)});
+  const Buffer home = gpu.device().allocate(MemoryKind::Pinned, copied_bytes, "copied");
+  const auto load = gpu.device().create_stream(StreamKind::Load);
+  const auto store = gpu.device().create_stream(StreamKind::Store);
+  const int num_copies = options.small ? 2 : 150;
+  const Work works[] = {
+      {"beside products", &gpu.compute(),
        [&] {
          gpu.kernels().submit(gpu.compute(), LinearForward{y, x, w, {}});
        },
        options.small ? 2 : 1000},
-      {"beside small kernels",
+      {"beside small kernels", &gpu.compute(),
        [&] {
          gpu.kernels().submit(gpu.compute(), Add{sum, a, a});
        },
        options.small ? 4 : 20000},
+      {"beside loads", load.get(),
+       [&] { load->copy(there.data, home.data(), copied_bytes, CopyKind::Load); }, num_copies},
+      {"beside stores", store.get(),
+       [&] { store->copy(home.data(), there.data, copied_bytes, CopyKind::Store); }, num_copies},
   };
   fmt::print("{:<26} {:>9} {:>7} {:>9} {:>9} {:>9}\n", "microseconds of a move", "block", "moves",
              "median", "worst", "best");
@@ -180,7 +191,7 @@ void measure_mapping(const Options& options) {
     for (int i = 0; i < (options.small ? 4 : 400); ++i) idle.seconds.push_back(wanderers.move());
     first.print("first, nothing to unmap", block_bytes, "");
     idle.print("idle", block_bytes, "");
-    for (const Load& load : loads) measure_beside(gpu, load, wanderers, block_bytes);
+    for (const Work& work : works) measure_beside(gpu, work, wanderers, block_bytes);
     verify(gpu, wanderers);
     if (options.small) break;
   }

@@ -25,11 +25,10 @@ SANITIZE_LIMIT_S, CLAIM_LIMIT_S = 120, 300
 # What is most useful to know comes first. A program that does not exist is left out.
 FIRST = ["queue_probe", "test_device", "map", "gemm", "attention", "memory", "torch_kernels", "copy", "test_kernels_cuda",
          "test_training_cuda", "step", "torch", "claim 8B", "claim 14B", "claim 17B", "claim 19B"]
-# Estimates. Those of queue_probe to copy and of the tests follow runs on an H200 with 16 cores; torch_kernels, step, torch and
-# claims are guesses.
-ESTIMATED_S = {"queue_probe": 10, "test_device": 10, "map": 10, "gemm": 25, "attention": 65, "memory": 15, "torch_kernels": 60,
-               "copy": 30, "test_kernels_cuda": 90, "test_training_cuda": 25, "step": 60, "torch": 150,
-               **{f"claim {name}": 200 for name in CLAIMS}}
+# Estimates from runs on an H200 with 16 cores, except those of step and torch, which are guesses.
+ESTIMATED_S = {"queue_probe": 15, "test_device": 10, "map": 15, "gemm": 35, "attention": 45, "memory": 12, "torch_kernels": 50,
+               "copy": 30, "test_kernels_cuda": 70, "test_training_cuda": 20, "step": 60, "torch": 150,
+               **{f"claim {name}": 100 for name in CLAIMS}}
 
 
 def build(here, record):

@@ -12,6 +12,7 @@ shapes on the CPU, as a test of this script.
 import argparse
 
 from torch_common import begin, torch
+from torch._functorch import config as compiling
 
 F = torch.nn.functional
 BF16 = torch.bfloat16
@@ -59,6 +60,7 @@ def attention(timer, cases):
 
 
 def memory(timer, matrices, logits_shape):
+    compiling.donated_buffer = False  # a backward is called again and again
     compiled = torch.compile if timer.device == "cuda" else lambda f: f
     print(f"{'':<24} {'rows':>7} {'columns':>8} {'us':>10} {'GB/s':>9}")
 
