@@ -1,32 +1,34 @@
 #include "cuda/in_flight.h"
 
-#include <algorithm>
-
 namespace ebb {
 
 InFlight::InFlight(const CudaContext& context) : context_(context) {
   context_.enter();
-  for (OwnedEvent& mark : marks_) mark = make_event(cudaEventBlockingSync);
+  for (Mark& mark : marks_) mark.event = make_event(cudaEventBlockingSync);
 }
 
-// Before an operation of many entries, marks follow each other without entries between them, so
-// that as many earlier entries have left the queue.
 void InFlight::add_operation(cudaStream_t stream, uint64_t num_entries) {
-  while (num_entries > 0) {
-    const uint64_t part = std::min(num_entries, kEntriesPerMark);
-    if (num_entries_ + part > kEntriesPerMark) add_mark(stream);
-    num_entries_ += part;
-    num_entries -= part;
-  }
+  if (after_last_mark_ > 0 && after_last_mark_ + num_entries > kEntriesPerMark) add_mark(stream);
+  while (in_flight_ + num_entries > kMostEntries && first_ < end_) await_first_mark();
+  after_last_mark_ += num_entries;
+  in_flight_ += num_entries;
 }
 
 void InFlight::add_mark(cudaStream_t stream) {
+  if (end_ - first_ == kNumMarks) await_first_mark();
   context_.enter();
-  const cudaEvent_t mark = marks_[num_marks_ % kNumMarks].get();
-  if (num_marks_ >= kNumMarks) EBB_CUDA(cudaEventSynchronize(mark), "waiting for an event");
-  EBB_CUDA(cudaEventRecord(mark, stream), "recording an event");
-  ++num_marks_;
-  num_entries_ = 0;
+  Mark& mark = at(end_);
+  EBB_CUDA(cudaEventRecord(mark.event.get(), stream), "recording an event");
+  mark.num_entries = after_last_mark_;
+  after_last_mark_ = 0;
+  ++end_;
+}
+
+void InFlight::await_first_mark() {
+  context_.enter();
+  EBB_CUDA(cudaEventSynchronize(at(first_).event.get()), "waiting for an event");
+  in_flight_ -= at(first_).num_entries;
+  ++first_;
 }
 
 }  // namespace ebb

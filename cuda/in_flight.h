@@ -27,21 +27,28 @@ class InFlight {
   explicit InFlight(const CudaContext& context);
 
   /// Called before each operation on the stream, with the largest number of entries that it adds to
-  /// the queue. May block until earlier entries have left the queue. Throws DeviceError.
+  /// the queue. May block until earlier entries have left the queue: all of them if the operation
+  /// adds kMostEntries or more. Throws DeviceError.
   void add_operation(cudaStream_t stream, uint64_t num_entries);
 
  private:
-  void add_mark(cudaStream_t stream);
-
-  // At most 12 marks and 13 x 64 other entries are in the queue, if no operation adds more than
-  // these.
-  static constexpr uint64_t kEntriesPerMark = 64;
+  static constexpr uint64_t kEntriesPerMark = 64;  // more if one operation adds more
   static constexpr uint64_t kNumMarks = 12;
+  static constexpr uint64_t kMostEntries = (kNumMarks + 1) * kEntriesPerMark;  // besides the marks
+
+  struct Mark {
+    OwnedEvent event;
+    uint64_t num_entries = 0;  // between the mark before and this one
+  };
+  Mark& at(uint64_t number) { return marks_[number % kNumMarks]; }
+  void add_mark(cudaStream_t stream);
+  void await_first_mark();
 
   const CudaContext& context_;
-  std::array<OwnedEvent, kNumMarks> marks_;  // recorded in turn, each after at most kEntriesPerMark
-  uint64_t num_marks_ = 0;                   // recorded so far
-  uint64_t num_entries_ = 0;                 // after the last mark
+  std::array<Mark, kNumMarks> marks_;
+  uint64_t first_ = 0, end_ = 0;  // marks that may still be in the queue
+  uint64_t after_last_mark_ = 0;  // entries
+  uint64_t in_flight_ = 0;        // entries after mark first_ - 1
 };
 
 }  // namespace ebb

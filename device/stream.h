@@ -3,8 +3,8 @@
 // A stream runs its operations in the order of their submission, asynchronously to the submitting
 // thread. Only events order the work of different streams: producer.record(e); consumer.wait(e). An
 // event may be recorded again, for example once per step. A wait refers to the latest record that
-// was submitted before the wait. A submission may block while more than 20 operations of the stream
-// are in flight, so an operation must not wait for work that its thread submits later.
+// was submitted before the wait. A submission may block until earlier operations of the stream are
+// done, so an operation must not wait for work that its thread submits later.
 //
 // Thread-safety: only one thread may submit to a stream at a time. Any thread may use an Event, but
 // a wait must be submitted after its record. A wait for an event that was never recorded throws

@@ -46,7 +46,8 @@ std::vector<Place> places_of(const Plan& plan, std::span<const OpTime> times, ui
 }  // namespace
 
 Plan with_late_stores(Plan plan, std::span<const OpTime> times, uint32_t num_ahead) {
-  EBB_CHECK(num_ahead > 0 && times.size() == plan.ops.size(), "the times are those of the plan");
+  EBB_CHECK(num_ahead > 0, "stores are listed before they start");
+  EBB_CHECK(times.size() == plan.ops.size(), "the times are those of the plan");
   const std::vector<Place> places = places_of(plan, times, num_ahead);
   std::vector<OpIndex> order(plan.ops.size());  // [new] old
   std::iota(order.begin(), order.end(), OpIndex{0});

@@ -42,6 +42,15 @@ TEST_F(FullQueueTest, NoKindOfOperationFillsTheQueue) {
          };
          dynamic_cast<KernelStream&>(stream).launch({.name = "many"}, launch, kMany);
        }},
+      {"a launch of very many kernels, and records after it",
+       [&](Stream& stream) {
+         constexpr int kVeryMany = 600;
+         const auto launch = [to = there.data()](cudaStream_t s) {
+           for (int i = 0; i < kVeryMany; ++i) (void)cudaMemsetAsync(to, 0, 4, s);
+         };
+         dynamic_cast<KernelStream&>(stream).launch({.name = "very many"}, launch, kVeryMany);
+         for (int i = 0; i < kVeryMany; ++i) stream.record(*event);
+       }},
       {"a wait and a launch",
        [&](Stream& stream) {
          stream.wait(*other);

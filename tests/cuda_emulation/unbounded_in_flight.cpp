@@ -5,6 +5,6 @@
 namespace ebb {
 
 InFlight::InFlight(const CudaContext& context) : context_(context) {}
-void InFlight::add_operation(cudaStream_t, uint64_t num_entries) { num_entries_ += num_entries; }
+void InFlight::add_operation(cudaStream_t, uint64_t num_entries) { in_flight_ += num_entries; }
 
 }  // namespace ebb
