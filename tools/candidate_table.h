@@ -7,8 +7,8 @@
 
 namespace ebb {
 
-/// The chosen candidate, with a star, then those that fit, the fastest first, then those that do
-/// not fit: at most five lines, equal ones once, and how many more there are.
+/// A header, then at most five different lines: the chosen candidate, with a star, those that fit,
+/// the fastest first, and those that do not fit. Then how many more different lines there are.
 std::string candidate_table(const Preparation& prepared);
 
 }  // namespace ebb

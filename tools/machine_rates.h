@@ -85,7 +85,7 @@ std::filesystem::path cache_folder();
 double rate_of_arithmetic(double flops, double seconds, double bytes, double bytes_per_s);
 
 /// Converts to and from the content of a file. nullopt if the text has another key, is no JSON, or
-/// if a number is missing or out of its range.
+/// if a value is missing or wrong.
 std::string to_json(const RatesKey& key, const Machine& machine);
 std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& key);
 

@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "cpu_adam/adamw.h"
@@ -144,7 +144,8 @@ class Measurement {
   /// quartile counts, because other processes can only make a round slower. If most rounds were
   /// disturbed, the processor time divided by `num_threads` counts instead. On a GPU the median of
   /// the second half counts: its clock is high at first.
-  double typical_seconds(Stream& stream, int num_threads, const std::function<void()>& submit) {
+  double typical_seconds(Stream& stream, int num_threads, const std::function<void()>& submit,
+                         double sample_s = kSample_s) {
     constexpr double kDisturbed = 1.15;
     times_of(stream, submit);  // touches the memory first
     std::vector<double> wall, processor;
@@ -161,7 +162,7 @@ class Measurement {
       wall.clear();
       processor.clear();
       const int calls = std::max(1, static_cast<int>(kRound_s / std::max(once_s, 1e-6)));
-      for (double spent_s = 0; spent_s < sample_s_ || wall.size() < 4;) spent_s += add_round(calls);
+      for (double spent_s = 0; spent_s < sample_s || wall.size() < 4;) spent_s += add_round(calls);
     }
     if (!on_host()) {
       wall.erase(wall.begin(), wall.begin() + std::ssize(wall) / 2);
@@ -175,18 +176,27 @@ class Measurement {
   bool on_host() const { return device_->info().profile.kind == DeviceKind::Host; }
   int num_threads() const { return device_->info().profile.num_threads; }
 
-  Rate rate_of(const Submit& submit) {
+  Rate rate_of(const Submit& submit, double sample_s = kSample_s) {
     const Cost cost = cost_of(submit);
     device_->reserve_workspace(cost.workspace_bytes);
-    const double seconds =
-        typical_seconds(*compute_, num_threads(), [&] { submit(device_->kernels(), *compute_); });
+    const double seconds = typical_seconds(
+        *compute_, num_threads(), [&] { submit(device_->kernels(), *compute_); }, sample_s);
     return {cost, seconds};
+  }
+
+  /// Returns measure(scale) for the smallest scale 1, 2, 4, ... with which it takes long enough.
+  template <class Measure>
+  static auto large_enough(const Measure& measure) {
+    for (int64_t scale = 1;; scale *= 2) {
+      const auto rates = measure(scale);
+      if (rates.back().seconds > kLongEnough_s || scale == kLargestScale) return rates;
+    }
   }
 
   /// The three products of a linear layer, large enough to keep the device busy. `is_narrow`: with
   /// the channels of GPT-2. The outputs are not inputs, so the numbers stay the same.
   Rate matrix_products(bool is_narrow) {
-    for (int64_t scale = 1;; scale *= 2) {
+    const auto measure = [&](int64_t scale) {
       buffers_.clear();
       const int64_t wider = is_narrow ? 1 : scale;
       const int64_t rows = 512 * scale, in = 768 * wider, out = 3072 * wider;
@@ -198,18 +208,17 @@ class Measurement {
         kernels.submit(stream, LinearBackwardInput{dx, y, w, Write::Store});
         kernels.submit(stream, LinearBackwardWeight{dw, {}, y, x, Write::Store});
       };
-      sample_s_ = on_host() ? kSample_s : kSustained_s;
-      const Rate rate = rate_of(products_);
-      sample_s_ = kSample_s;
-      products_s_ = rate.seconds;
-      if (rate.seconds > kLongEnough_s || scale == kLargestScale) return rate;
-    }
+      return std::array{rate_of(products_, on_host() ? kSample_s : kSustained_s)};
+    };
+    const Rate rate = large_enough(measure)[0];
+    products_s_ = rate.seconds;
+    return rate;
   }
 
   /// Forward and backward.
-  std::pair<Rate, Rate> run_attention() {
+  std::array<Rate, 2> run_attention() {
     constexpr int64_t kHeads = 12, kChannels = 768;
-    for (int64_t scale = 1;; scale *= 2) {
+    return large_enough([&](int64_t scale) {
       const int64_t batch = 4 * scale, length = 512 * std::min<int64_t>(scale, 4);
       const Tensor qkv = tensor(weight_type_, {batch, length, 3 * kChannels});
       const Tensor dqkv = tensor(weight_type_, qkv.shape);
@@ -222,16 +231,14 @@ class Measurement {
       const Rate backward = rate_of([=](Kernels& kernels, Stream& stream) {
         kernels.submit(stream, AttentionBackward{dqkv, out, qkv, out, sums, shape});
       });
-      if (backward.seconds > kLongEnough_s || scale == kLargestScale) return {forward, backward};
-    }
+      return std::array{forward, backward};
+    });
   }
 
   Rate run_vectors() {
-    constexpr int64_t kChannels = 768;
-    for (int64_t scale = 1;; scale *= 2) {
-      const Rate rate = run_vectors(1024 * scale, kChannels);
-      if (rate.seconds > kLongEnough_s || scale == kLargestScale) return rate;
-    }
+    constexpr int64_t kRows = 1024, kChannels = 768;
+    return large_enough(
+        [&](int64_t scale) { return std::array{run_vectors(kRows * scale, kChannels)}; })[0];
   }
   Rate run_vectors(int64_t rows, int64_t channels) {
     const Tensor x = tensor(weight_type_, {rows, channels}), y = tensor(weight_type_, x.shape);
@@ -341,7 +348,6 @@ class Measurement {
   std::vector<Buffer> buffers_;
   Submit products_;
   double products_s_ = 0, copy_s_ = 0;
-  double sample_s_ = kSample_s;
   std::unique_ptr<Event> begin_, end_;
   std::unique_ptr<Stream> compute_, load_,
       store_;  // last: streams finish before their buffers are destroyed

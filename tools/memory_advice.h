@@ -33,8 +33,8 @@ struct MemoryAnswer {
 /// far as there are such sizes. The present memory is the budget of the options, or else that of
 /// the machine. If neither is enough alone, one answer: the smallest GPU memory that works with
 /// unlimited RAM, and the RAM for it. If the host is the device, one answer: enough RAM for both,
-/// unless the device budget of the options is too small. Empty if no usual size is enough, or no
-/// device memory is. `need`: of need_of().
+/// unless the device budget of the options is too small. Empty if no usual size is enough, or if
+/// the run fits in no device memory even with unlimited RAM. `need`: of need_of().
 std::vector<MemoryAnswer> memory_that_fits(const TrainOptions& options, const PlanContext& context,
                                            const MemoryNeed& need);
 

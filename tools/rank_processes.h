@@ -23,8 +23,9 @@ namespace ebb {
 
 class RankProcesses {
  public:
-  /// The environment decides. Without it there are `num_ranks` (--ranks) ranks, or `usual` ones if
-  /// that is 0: not given. ConfigError if the environment and --ranks differ.
+  /// `num_ranks`: --ranks, or 0 if it is not given. The number of ranks is that of the environment,
+  /// or else `num_ranks`, or else `usual`; 0 means one. ConfigError if --ranks is given and the
+  /// environment has another number.
   /// `command`: "train" or "profile", and its arguments.
   /// REQUIRES: this process has started no thread.
   RankProcesses(uint32_t num_ranks, uint32_t usual, const std::vector<std::string>& command,
@@ -47,12 +48,12 @@ class RankProcesses {
   std::unique_ptr<Ranks> ranks_;      // destroyed first: the processes end when all have left
 };
 
-/// Runs `work` on rank 0, or on the only rank, while the other ranks wait, however long it takes.
-/// `work` must not use the ranks. If it throws, the others wait until rank 0 calls fail().
-/// Collective.
-void on_first_rank(Ranks* ranks, const std::function<void()>& work);
+// Below, `ranks` is null if there is one rank.
 
-// `ranks` is null if there is one rank.
+/// Runs `work` on rank 0, or on the only rank, while the other ranks wait, however long it takes.
+/// `work` must not use the ranks. If it throws, the others wait until rank 0 calls fail() or the
+/// time limit is over. Collective.
+void on_first_rank(Ranks* ranks, const std::function<void()>& work);
 
 /// The texts of all ranks. Collective.
 std::vector<std::string> texts_of_ranks(Ranks* ranks, const std::string& mine);

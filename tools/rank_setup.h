@@ -31,8 +31,8 @@ int run_on_ranks(const TrainOptions& options, const std::string& command,
                  const std::vector<std::string>& arguments,
                  const std::function<int(const RankProcesses&)>& work);
 
-/// Sets the place of this rank in the options. One of several ranks is bound to its cores; threads
-/// that exist already are not. Collective.
+/// Sets the place of this rank in the options. If there are several ranks, binds this process to
+/// its cores; threads that exist already are not bound. Collective.
 void take_place(TrainOptions& options, const RankProcesses& processes);
 
 /// Watches the signals of this process as signals.h says. If a rank has failed, a signal ends the

@@ -66,8 +66,8 @@ RunData hold_out(RunData& training, const BatchShape& shape, double share);
 std::vector<std::string> evaluation_notices(const TrainOptions& options, const TokenData& training,
                                             const TokenData& evaluation);
 
-/// "353 tokens (bytes) in 2 files; 11 samples, the last 8 tokens fill no sample". One file is not
-/// counted: text for a tokenizer has become one file of tokens.
+/// "353 tokens (bytes) in 2 files; 11 samples, the last 8 tokens fill no sample". If there is one
+/// file, the number of files is left out, as always for text with a tokenizer.
 std::string samples_text(const TokenData& data, int64_t length);
 
 // Pure functions, for tests.

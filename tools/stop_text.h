@@ -19,7 +19,7 @@ class StopText {
   /// Adds a part of the text. Returns what is certainly before the stop text and was not returned
   /// yet. After the part with the stop text, further parts are ignored.
   std::string add(std::string_view part);
-  /// Returns what is still held back, because no part follows.
+  /// To be called after the last part. Returns what is still held back.
   std::string rest() { return std::exchange(held_, ""); }
   /// Was the stop text found?
   bool is_found() const { return is_found_; }

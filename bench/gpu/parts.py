@@ -25,7 +25,8 @@ SANITIZE_LIMIT_S, CLAIM_LIMIT_S = 120, 300
 # What is most useful to know comes first. A program that does not exist is left out.
 FIRST = ["queue_probe", "test_device", "map", "gemm", "attention", "memory", "torch_kernels", "copy", "test_kernels_cuda",
          "test_training_cuda", "step", "torch", "claim 8B", "claim 14B", "claim 17B", "claim 19B"]
-# Estimates from runs on an H200 with 16 cores, except those of step and torch, which are guesses.
+# Estimates from runs on an H200 with 16 cores. Those of attention, test_kernels_cuda (it ran in four parts), step, torch and the
+# claims 10B, 17B and 19B are guesses.
 ESTIMATED_S = {"queue_probe": 15, "test_device": 10, "map": 15, "gemm": 35, "attention": 45, "memory": 12, "torch_kernels": 50,
                "copy": 30, "test_kernels_cuda": 70, "test_training_cuda": 20, "step": 60, "torch": 150,
                **{f"claim {name}": 100 for name in CLAIMS}}

@@ -305,7 +305,7 @@ class Choice {
   Preparation take(PlannedCandidate& best) {
     Preparation prepared = *best.context;
     prepared.schedule = best.asked;
-    if (budgets_.place.num_ranks == 1) {
+    if (budgets_.place.num_ranks == 1) {  // others would need the times of all ranks
       const Simulation times = simulate(best.plan, prepared.trace, *prepared.layout, machine_);
       best.plan = with_late_stores(std::move(best.plan), times.ops);
     }
