@@ -12,6 +12,10 @@ namespace ebb {
 namespace {
 
 uint64_t most_kernels(const auto&) { return kUsualKernels; }
+/// The first one fetches the coefficients.
+uint64_t most_kernels(const AdamWUpdate& kernel) {
+  return 1 + (kernel.ranges.size() + cuda::kRangesAtOnce - 1) / cuda::kRangesAtOnce;
+}
 uint64_t most_kernels(const AttentionBackward& kernel) {
   return most_backward_kernels(kernel.operands());
 }

@@ -76,6 +76,13 @@ struct AdamWCoefficients {
   uint32_t skip = 0;  ///< not 0: the update changes nothing
 };
 
+/// Elements [first, first + count) of each plane, which are updated with coefficients[which].
+struct UpdateRange {
+  int64_t first = 0;
+  int64_t count = 0;
+  uint32_t which = 0;
+};
+
 /// Elements of a piece: the unit in which gradient norms are summed.
 inline constexpr int64_t kPieceElements = 65536;
 

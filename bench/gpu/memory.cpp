@@ -151,9 +151,21 @@ class MemoryKernels {
                   .step_size = 0,
                   .v_correction = 1,
                   .epsilon = 1e-8f};
-    measure("AdamW", update_bytes_per_parameter(DType::BF16, DType::BF16), [&] {
-      kernels_.submit(gpu_.compute(), AdamWUpdate{planes, n_ * c_, constants});
-    });
+    const auto measure_update = [&](const char* name, std::span<const UpdateRange> ranges) {
+      measure(name, update_bytes_per_parameter(DType::BF16, DType::BF16), [&] {
+        kernels_.submit(gpu_.compute(), AdamWUpdate{planes, ranges, {constants, 1}});
+      });
+    };
+    const UpdateRange all{.count = n_ * c_};
+    measure_update("AdamW", {&all, 1});
+    constexpr int64_t kPairs = 20;  // of a bias and a matrix, as in a chunk of a small model
+    std::vector<UpdateRange> tensors;
+    for (int64_t row = 0; row < n_; row += std::max<int64_t>(2, n_ / kPairs)) {
+      const int64_t end = std::min(n_, row + std::max<int64_t>(2, n_ / kPairs));
+      tensors.push_back({.first = row * c_, .count = c_});
+      tensors.push_back({.first = (row + 1) * c_, .count = (end - row - 1) * c_});
+    }
+    measure_update("  of 40 tensors", tensors);
     check_close(gpu_.read(momentum, kPlace, 1)[0], Gpu::value(kPlace), 0, "a momentum");
     check_close(gpu_.read(weight, kPlace, 1)[0], Gpu::value(kPlace), 0, "a weight at a rate of 0");
   }

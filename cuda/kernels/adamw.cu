@@ -1,5 +1,7 @@
 // Compiled without contraction (-fmad=false) and with denormals flushed (-ftz=true): the bits are
 // those of cpu_adam/.
+#include <algorithm>
+
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/gpu_launch.h"
 #include "cuda/kernels/wide.h"
@@ -67,33 +69,60 @@ __device__ __forceinline__ void update_group(const AdamWView<Weight, Gradient>& 
   if constexpr (kHasRemainder) store_group<kIsWide>(at.remainder, first, n, remainder);
 }
 
-/// The coefficients are in host memory, because they depend on the gradient norm, which the host
-/// computes late. Each block reads them over the bus once, with one warp. So few blocks are
-/// launched that they run concurrently on a GPU with kMultiprocessors.
-constexpr int64_t kMostBlocks = 6 * kMultiprocessors;
+constexpr int kTile = 2 * kElementThreads * kTogether;  // elements that a block updates at once
 
+/// The ranges of a launch, cut into tiles of kTile elements or less. They are a parameter of the
+/// kernel, so they need no memory.
+struct RangesOfLaunch {
+  UpdateRange of[kRangesAtOnce];
+  int first_tile[kRangesAtOnce + 1];  // of each range
+  int num_tiles;
+};
+
+/// So few blocks are launched that they run concurrently on a GPU with kMultiprocessors.
+constexpr int kMostBlocks = 5 * static_cast<int>(kMultiprocessors);
+
+/// With all threads of the block.
+__device__ __forceinline__ void copy_coefficients(AdamWCoefficients* to,
+                                                  const AdamWCoefficients* from, int count) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kElementThreads) to[i] = from[i];
+}
+
+/// Copies the coefficients to the device. They are in host memory, because they depend on the
+/// gradient norm, which the host computes late. A copy by the GPU's copy engine could wait for the
+/// load of a chunk.
+__global__ void fetch_coefficients(AdamWCoefficients* to, const AdamWCoefficients* from,
+                                   int count) {
+  copy_coefficients(to, from, count);
+}
+
+/// Updates all tiles. planes_are_wide: all planes are aligned to kTogether
+/// elements. The coefficients are read from shared memory where they are used, because registers
+/// decide how many blocks run concurrently.
 template <class Weight, class Gradient>
 __global__ void __launch_bounds__(kElementThreads)
-    update(AdamWView<Weight, Gradient> at, bool is_wide, int64_t n,
-           const AdamWCoefficients* coefficients) {
-  constexpr int kWords = sizeof(AdamWCoefficients) / sizeof(uint32_t);
-  struct Words {
-    uint32_t of[kWords];
-  };
-  Words* const words = shared_memory<Words>();
-  if (threadIdx.x < kWords) {
-    words->of[threadIdx.x] = reinterpret_cast<const Words*>(coefficients)->of[threadIdx.x];
-  }
+    update(AdamWView<Weight, Gradient> at, bool planes_are_wide, RangesOfLaunch ranges,
+           const AdamWCoefficients* coefficients, int num_coefficients) {
+  auto* const shared = shared_memory<AdamWCoefficients>();
+  copy_coefficients(shared, coefficients, num_coefficients);
   __syncthreads();
-  const auto c = std::bit_cast<AdamWCoefficients>(*words);
-  if (c.skip != 0) return;
-  const int64_t at_once = static_cast<int64_t>(gridDim.x) * kElementThreads * kTogether;
-  int64_t i = (static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x) * kTogether;
-  for (; i < n; i += at_once) {
-    if (is_wide && i + kTogether <= n) {
-      update_group<true>(at, i, n, c);
-    } else {
-      update_group<false>(at, i, n, c);
+  int r = 0;
+  for (int tile = static_cast<int>(blockIdx.x); tile < ranges.num_tiles;
+       tile += static_cast<int>(gridDim.x)) {
+    while (ranges.first_tile[r + 1] <= tile) ++r;
+    const AdamWCoefficients& c = shared[ranges.of[r].which];
+    if (c.skip != 0) continue;
+    const bool is_wide = planes_are_wide && ranges.of[r].first % kTogether == 0;
+    const int64_t begin = static_cast<int64_t>(tile - ranges.first_tile[r]) * kTile;
+    const int64_t end = ranges.of[r].first + ranges.of[r].count;
+    int64_t i = ranges.of[r].first + begin + static_cast<int64_t>(threadIdx.x) * kTogether;
+    for (int turn = 0; turn < kTile / (kElementThreads * kTogether) && i < end; ++turn) {
+      if (is_wide && i + kTogether <= end) {
+        update_group<true>(at, i, end, c);
+      } else {
+        update_group<false>(at, i, end, c);
+      }
+      i += kElementThreads * kTogether;
     }
   }
 }
@@ -115,13 +144,27 @@ namespace ebb {
 
 using namespace cuda;
 
+size_t AdamWUpdate::workspace_bytes(const GpuLaunch&) const { return coefficients.size_bytes(); }
+
 void AdamWUpdate::run(const GpuLaunch& gpu) const {
-  with_adamw_view(planes, [&]<class W, class G>(const AdamWView<W, G>& at) {
-    const int64_t blocks = ceil_div(n, kElementThreads * kTogether);
-    launch("adamw", gpu.stream, blocks_for(blocks < kMostBlocks ? blocks : kMostBlocks, 1),
-           kElementThreads, sizeof(AdamWCoefficients), update<W, G>, at, planes_are_wide(at), n,
-           coefficients);
-  });
+  auto* const fetched = gpu.scratch<AdamWCoefficients>(coefficients.size_bytes());
+  const auto count = static_cast<int>(coefficients.size());
+  launch("adamw coefficients", gpu.stream, dim3(1), kElementThreads, 0, fetch_coefficients, fetched,
+         coefficients.data(), count);
+  for (size_t first = 0; first < ranges.size(); first += kRangesAtOnce) {
+    const auto part = ranges.subspan(first, std::min(kRangesAtOnce, ranges.size() - first));
+    RangesOfLaunch now = {};
+    std::ranges::copy(part, now.of);
+    for (size_t r = 0; r < part.size(); ++r) {
+      now.num_tiles += static_cast<int>(ceil_div(part[r].count, kTile));
+      now.first_tile[r + 1] = now.num_tiles;
+    }
+    with_adamw_view(planes, [&]<class W, class G>(const AdamWView<W, G>& at) {
+      launch("adamw", gpu.stream, blocks_for(std::min(now.num_tiles, kMostBlocks), 1),
+             kElementThreads, coefficients.size_bytes(), update<W, G>, at, planes_are_wide(at), now,
+             fetched, count);
+    });
+  }
 }
 
 }  // namespace ebb

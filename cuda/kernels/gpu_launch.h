@@ -41,6 +41,9 @@ struct GpuLaunch {
 
 namespace cuda {
 
+/// The ranges that one launch of the AdamW update takes at most.
+inline constexpr size_t kRangesAtOnce = 64;
+
 /// The largest number of channels of a head in attention and rotary kernels.
 inline constexpr int64_t kLargestHead = 256;
 /// Throws LogicError if the heads of this kernel have more channels.

@@ -36,9 +36,14 @@ Cost SquaredNormPieces::check() const {
 
 Cost AdamWUpdate::check() const {
   check_planes(planes, all_planes(planes.weight_dtype));
-  EBB_CHECK(is_float(planes.gradient_dtype) && planes.gradient && coefficients && n >= 0,
-            "adamw: gradient fp32, bf16 or fp16, coefficients");
-  const auto elements = static_cast<double>(n);
+  EBB_CHECK(is_float(planes.gradient_dtype) && planes.gradient,
+            "adamw: gradient fp32, bf16 or fp16");
+  double elements = 0;
+  for (const UpdateRange& range : ranges) {
+    EBB_CHECK(range.count >= 0 && range.which < coefficients.size(),
+              "adamw: a range with coefficients");
+    elements += static_cast<double>(range.count);
+  }
   return {
       .flops = 14 * elements,
       .bytes = update_bytes_per_parameter(planes.weight_dtype, planes.gradient_dtype) * elements,

@@ -1,6 +1,8 @@
 // The kernels of the optimizer (device/kernels.h): finished gradients, their norm, and updates.
 #pragma once
 
+#include <span>
+
 #include "device/kernels/launch.h"
 #include "device/planes.h"
 
@@ -29,14 +31,17 @@ struct SquaredNormPieces {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// An AdamW update of n elements of each plane. The planes and the gradient are on the device. The
-/// results have the same bits as those of cpu_adam/.
+/// The AdamW update of all elements in the ranges. The planes and the gradient are on the device.
+/// All other elements keep their values. The results have the same bits as those of cpu_adam/.
+/// REQUIRES, not checked: the ranges do not overlap; the arrays of ranges and of coefficients exist
+/// until the update has run.
 struct AdamWUpdate {
   Planes planes = {};
-  int64_t n = 0;
-  const AdamWCoefficients* coefficients = nullptr;  ///< in pinned memory, read by the kernel
+  std::span<const UpdateRange> ranges = {};
+  std::span<const AdamWCoefficients> coefficients = {};  ///< pinned; read when the update runs
 
   Cost check() const;
+  size_t workspace_bytes(const GpuLaunch& gpu) const;
   void run(const HostLaunch& host) const;
   void run(const GpuLaunch& gpu) const;
 };

@@ -98,17 +98,25 @@ void DeviceState::visit_copies(ChunkIndex chunk, uint64_t first, uint64_t count,
   copies_->synchronize();
 }
 
-size_t DeviceState::find(const AdamWRange& run) const {
+uint32_t DeviceState::index_of(const AdamWRange& range) {
   const auto same = [&](const Factors& f) {
-    return f.decay_factor == run.decay_factor && f.learning_rate_factor == run.learning_rate_factor;
+    return f.decay_factor == range.decay_factor &&
+           f.learning_rate_factor == range.learning_rate_factor;
   };
-  return static_cast<size_t>(std::ranges::find_if(factors_, same) - factors_.begin());
+  const auto found = std::ranges::find_if(factors_, same);
+  const auto index = static_cast<uint32_t>(found - factors_.begin());
+  if (found != factors_.end()) return index;
+  EBB_CHECK(factors_.size() < kMaxFactors, "too many different factors of learning rate and decay");
+  factors_.push_back({range.decay_factor, range.learning_rate_factor});
+  return index;
 }
 
-void DeviceState::expect(const AdamWRange& run) {
-  if (is_empty() || find(run) < factors_.size()) return;
-  EBB_CHECK(factors_.size() < kMaxFactors, "too many different factors of learning rate and decay");
-  factors_.push_back({run.decay_factor, run.learning_rate_factor});
+void DeviceState::expect(std::span<const AdamWRange> ranges) {
+  if (is_empty()) return;
+  for (const AdamWRange& range : ranges) {
+    ranges_.push_back({range.first, range.count, index_of(range)});
+  }
+  first_range_.push_back(ranges_.size());
 }
 
 std::span<AdamWCoefficients> DeviceState::coefficients(bool after_norm) const {
@@ -129,10 +137,15 @@ void DeviceState::skip() {
   for (AdamWCoefficients& c : coefficients(true)) c.skip = 1;
 }
 
-void DeviceState::submit_update(Stream& compute, Kernels& kernels, const Planes& planes,
-                                const AdamWRange& run, bool after_norm) const {
-  kernels.submit(compute, AdamWUpdate{planes.from(run.first), run.count,
-                                      &coefficients(after_norm)[find(run)]});
+void DeviceState::submit_update(Stream& compute, Kernels& kernels, ChunkIndex chunk,
+                                const std::byte* gradient, bool after_norm) const {
+  Planes changed = planes(chunk);
+  changed.gradient = gradient;
+  const size_t first = first_range_[chunk];
+  kernels.submit(
+      compute,
+      AdamWUpdate{changed, std::span(ranges_).subspan(first, first_range_[chunk + 1] - first),
+                  coefficients(after_norm)});
 }
 
 }  // namespace ebb

@@ -48,10 +48,11 @@ class DeviceState {
   void visit_copies(ChunkIndex chunk, uint64_t first, uint64_t count, PlaneSet asked, bool changed,
                     const VisitCopies& visit) const;
 
-  /// Registers the factors of a range of elements. Must be called for all ranges before the first
-  /// update. Throws LogicError if there are more than kMaxFactors different pairs of factors
-  /// (scheduler/search/memory_sizes.h).
-  void expect(const AdamWRange& run);
+  /// Registers the ranges that the updates of a chunk change; their elements count from the first
+  /// element of the chunk. Must be called for each chunk, in order, before the first update. Throws
+  /// LogicError if the ranges of all chunks together have more than kMaxFactors different pairs of
+  /// factors (scheduler/search/memory_sizes.h).
+  void expect(std::span<const AdamWRange> ranges);
   /// Computes the coefficients of the updates that run after the norm is known, if `after_norm` is
   /// true, or else of the updates that run before. `step` has the values of the current step.
   /// REQUIRES: none of these updates is running.
@@ -59,10 +60,10 @@ class DeviceState {
   /// Called if the norm is infinite or NaN. The updates that run after the norm then change
   /// nothing.
   void skip();
-  /// Submits the update of one range of a chunk. `planes` are those of the whole chunk, with the
-  /// gradient. `run` counts elements from the first element of the chunk. REQUIRES: expect(run) was
-  /// called; events make the update run after decide() or skip() of its step.
-  void submit_update(Stream& compute, Kernels& kernels, const Planes& planes, const AdamWRange& run,
+  /// Submits the update of a chunk, whose gradient is at this address on the device. REQUIRES:
+  /// has(chunk); expect() was called for all chunks; events make the update run after decide() or
+  /// skip() of its step.
+  void submit_update(Stream& compute, Kernels& kernels, ChunkIndex chunk, const std::byte* gradient,
                      bool after_norm) const;
 
  private:
@@ -70,7 +71,7 @@ class DeviceState {
     double decay_factor;
     double learning_rate_factor;
   };
-  size_t find(const AdamWRange& run) const;
+  uint32_t index_of(const AdamWRange& range);
   std::span<AdamWCoefficients> coefficients(bool after_norm) const;
   Planes planes_in(std::byte* memory, uint64_t num_elements, PlaneSet which) const;
 
@@ -79,8 +80,10 @@ class DeviceState {
   std::vector<uint32_t> index_;  // [parameter chunk] index among these chunks, or kNone
   std::byte* weights_;
   Buffer planes_;
-  std::vector<Factors> factors_;  // each pair once
-  Buffer coefficients_;           // pinned; of updates before the norm, then of updates after it
+  std::vector<Factors> factors_;        // each pair once
+  std::vector<UpdateRange> ranges_;     // of all chunks; UpdateRange::which is an index of factors_
+  std::vector<size_t> first_range_{0};  // of each chunk that is expected, and one past the last
+  Buffer coefficients_;  // pinned; of updates before the norm, then of updates after it
   Buffer bounce_buffer_;
   mutable std::mutex bounce_mutex_;
   std::unique_ptr<Event> fetched_;  // the copies of a part are on the host

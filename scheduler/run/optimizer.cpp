@@ -57,7 +57,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
   if (plan.division.stores_groups()) create_adder(device, plan, std::move(pinned_sums));
   cut_runs();
   cut_updates();
-  for (const AdamWRange& run : updates_) device_state_.expect(run);
+  for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) device_state_.expect(updates_of(c));
   for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) {
     if (!chunks_[c].is_at_home()) continue;
     move_planes_to_nodes(team_, state_.home_planes(c),
@@ -204,11 +204,9 @@ void Optimizer::submit_partial_norms(Stream& store, ChunkIndex chunk) {
 void Optimizer::submit_update(Stream& compute, ChunkIndex chunk) {
   state_lock_.wait_for(chunk);
   const uint64_t first = chunk * layout_.chunk_elements();
-  Planes planes = device_state_.planes(chunk);
-  planes.gradient = spaces_.base(Space::Gradients) + first * size_of(layout_.gradient_type());
-  for (uint32_t u = first_update_[chunk]; u < first_update_[chunk + 1]; ++u) {
-    device_state_.submit_update(compute, kernels_, planes, updates_[u], after_norm_);
-  }
+  const std::byte* const gradient =
+      spaces_.base(Space::Gradients) + first * size_of(layout_.gradient_type());
+  device_state_.submit_update(compute, kernels_, chunk, gradient, after_norm_);
 }
 
 void Optimizer::begin_step(double learning_rate) {

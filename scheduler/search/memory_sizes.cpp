@@ -81,7 +81,9 @@ Ledger fixed_memory(const Model& model, uint32_t num_micro_batches, const Layout
   }
   Ledger ledger;
   ledger.add(kInputs, Tier::Device, micro_batch_bytes * num_micro_batches);
-  ledger.add(kWorkspace, Tier::Device, std::max(trace.workspace_bytes, evaluation.workspace_bytes));
+  const size_t workspace[] = {trace.workspace_bytes, evaluation.workspace_bytes,
+                              kUpdateWorkspaceBytes};
+  ledger.add(kWorkspace, Tier::Device, std::ranges::max(workspace));
   ledger.add("partial norms", Tier::Device, partial_norm_bytes(layout));
   ledger.add(kLosses, Tier::Device, num_micro_batches * sizeof(double));
   return ledger;

@@ -30,9 +30,10 @@ size_t bounce_buffer_bytes(const Layout& layout);
 /// The largest number of different pairs of decay factor and learning rate factor. All parameters
 /// that are trained count. With more pairs, DeviceState::expect() throws LogicError.
 inline constexpr size_t kMaxFactors = 64;
-/// Pinned memory for the coefficients of these pairs: one set for updates before the norm, one for
-/// updates after it.
-inline constexpr size_t kCoefficientBytes = 2 * kMaxFactors * sizeof(AdamWCoefficients);
+/// The coefficients of these pairs. A GPU's update has a copy of them in the workspace.
+inline constexpr size_t kUpdateWorkspaceBytes = kMaxFactors * sizeof(AdamWCoefficients);
+/// Pinned memory for them: one set for updates before the norm, one for updates after it.
+inline constexpr size_t kCoefficientBytes = 2 * kUpdateWorkspaceBytes;
 
 /// Host memory for the undo log of one chunk: a byte of corrections for each element, and memory
 /// for one outlier per twelve elements.
@@ -69,9 +70,9 @@ inline constexpr std::string_view kSumsOfGroups = "sums of groups";
 inline constexpr std::string_view kDriver = "driver";
 
 /// The device memory that does not depend on the plan: the inputs of a step or of an evaluation,
-/// the larger of both, each padded as in the arena; the workspace of kernels; partial norms; the
-/// losses. `trace` is of a step; `evaluation` is of an evaluation, or empty. `num_micro_batches`:
-/// those of this rank in a step or an evaluation, the larger of both.
+/// the larger of both, each padded as in the arena; the workspace of kernels, also of updates;
+/// partial norms; the losses. `trace` is of a step; `evaluation` is of an evaluation, or empty.
+/// `num_micro_batches`: those of this rank in a step or an evaluation, the larger of both.
 Ledger fixed_memory(const Model& model, uint32_t num_micro_batches, const Layout& layout,
                     const Trace& trace, const Trace& evaluation);
 

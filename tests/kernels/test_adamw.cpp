@@ -23,7 +23,7 @@ struct AdamWState {
 
 class DeviceAdamW : public testing::TestWithParam<Types> {
  protected:
-  static constexpr int64_t kCount = 700'001;  // more than a GPU updates at once, and a tail
+  static constexpr int64_t kCount = 1'400'001;  // more than a GPU updates at once, and a tail
 
   /// Random finite values, some of them denormal.
   AdamWState random_state() const {
@@ -79,21 +79,26 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
     return planes(s.weight.data(), remainder(bytes(s.low), bytes(s.master)), bytes(s.momentum),
                   bytes(s.variance), s.gradient.data());
   }
-  void update_on_device(AdamWState& s, const AdamWCoefficients& coefficients, int64_t first = 0) {
+  void update_on_device(AdamWState& s, const AdamWCoefficients& coefficients) {
+    update_on_device(s, {{.count = kCount}}, {coefficients});
+  }
+  void update_on_device(AdamWState& s, const std::vector<UpdateRange>& ranges,
+                        const std::vector<AdamWCoefficients>& coefficients) {
     const DType weight = GetParam().weight, gradient = GetParam().gradient;
     const Array w = array(weight, s.weight), g = array(gradient, s.gradient);
     const Array low = array(DType::I16, s.low);
     const Array master = array(DType::F32, s.master);
     const Array m = array(DType::F32, s.momentum), v = array(DType::F32, s.variance);
-    Guarded constants(sizeof(coefficients));
-    std::memcpy(constants.data(), &coefficients, sizeof(coefficients));
+    const std::span from(coefficients);
+    Guarded pinned(from.size_bytes());
+    std::memcpy(pinned.data(), from.data(), from.size_bytes());
     Harness h(2);
     h.kernels->submit(
         h.stream,
         AdamWUpdate{planes(w.tensor().data, remainder(low.tensor().data, master.tensor().data),
-                           m.tensor().data, v.tensor().data, g.tensor().data)
-                        .from(first),
-                    kCount - first, reinterpret_cast<const AdamWCoefficients*>(constants.data())});
+                           m.tensor().data, v.tensor().data, g.tensor().data),
+                    ranges,
+                    {reinterpret_cast<const AdamWCoefficients*>(pinned.data()), from.size()}});
     read_back(s.weight, w);
     read_back(s.low, low);
     read_back(s.master, master);
@@ -134,11 +139,26 @@ TEST_P(DeviceAdamW, HasTheBitsOfTheCpu) {
   EXPECT_FALSE(other_state == cpu);
 }
 
-TEST_P(DeviceAdamW, HasTheBitsOfTheCpuAtAnyAlignment) {
+/// Ranges of many lengths, from 1 element to more than a GPU updates at once, at any alignment,
+/// with gaps; more than one launch takes.
+TEST_P(DeviceAdamW, UpdatesRangesWithTheirOwnCoefficients) {
+  std::vector<AdamWRange> ranges;
+  std::vector<UpdateRange> device_ranges;
+  for (int64_t first = 3; first < kCount; first = ranges.back().first + ranges.back().count) {
+    const auto i = static_cast<int64_t>(ranges.size());
+    const uint32_t which = i % 3 == 1 ? 1 : 0;
+    const int64_t gap = i % 5 == 2 ? i : 0, length = i % 17 == 16 ? 30'000 : 1 + i * i;
+    first = std::min(first + gap, kCount);
+    ranges.push_back(
+        {first, std::min(length, kCount - first), which == 0 ? 1.0 : 0.0, which == 0 ? 0.5 : 2.0});
+    device_ranges.push_back({first, ranges.back().count, which});
+  }
+  ASSERT_GT(ranges.size(), 64U);
   AdamWState cpu = random_state(), device_state = cpu;
   ThreadTeam team(2);
-  adamw_update(team, planes(cpu).from(3), kCount - 3, step_, 1, 0.5);
-  update_on_device(device_state, adamw_coefficients(step_, 1, 0.5), 3);
+  adamw_update(team, planes(cpu), kCount, ranges, step_);
+  update_on_device(device_state, device_ranges,
+                   {adamw_coefficients(step_, 1, 0.5), adamw_coefficients(step_, 0, 2)});
   EXPECT_TRUE(device_state == cpu);
 }
 

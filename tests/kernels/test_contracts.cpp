@@ -46,7 +46,8 @@ TEST(Contracts, ASimulatedDeviceAccessesNoMemory) {
   const auto flat_qkv = imaginary(t, {n, 8 * c}), rstds = imaginary(f, {n, 6});
   const auto table = imaginary(f, {n, c}), wide = imaginary(t, {n, 2 * c});
   const std::vector<double> frequencies(static_cast<size_t>(c / 2));
-  const AdamWCoefficients coefficients = {};
+  const UpdateRange ranges[] = {{.count = n}};
+  const AdamWCoefficients coefficients[1] = {};
   const std::pair<const char*, AnyKernel> all_kernels[] = {
       {"linear_forward", LinearForward{y, x, w, {}}},
       {"linear_backward_input", LinearBackwardInput{dx, y, w, Write::Add}},
@@ -90,7 +91,7 @@ TEST(Contracts, ASimulatedDeviceAccessesNoMemory) {
       {"sum", Sum{imaginary(DType::F64, {1}), row, Write::Add}},
       {"round_gradient", RoundGradient{imaginary(t, {n}), row, {}, {}}},
       {"squared_norm_pieces", SquaredNormPieces{imaginary(DType::F64, {1}), x}},
-      {"adamw", AdamWUpdate{imaginary_planes(), n, &coefficients}},
+      {"adamw", AdamWUpdate{imaginary_planes(), ranges, coefficients}},
   };
   // The other one may be submitted as two kernels (test_linear_activation.cpp).
   EXPECT_EQ(std::size(all_kernels), std::variant_size_v<AnyKernel::variant> - 1);
@@ -197,7 +198,8 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
                LogicError);
   EXPECT_THROW(k.submit(s, SquaredNormPieces{imaginary(DType::F64, {2}), t({65536})}), LogicError);
   EXPECT_THROW(k.submit(s, AdamWUpdate{}), LogicError);
-  EXPECT_THROW(k.submit(s, AdamWUpdate{imaginary_planes(), 4, nullptr}), LogicError);
+  const UpdateRange range{.count = 4};
+  EXPECT_THROW(k.submit(s, AdamWUpdate{imaginary_planes(), {&range, 1}, {}}), LogicError);
 }
 
 TEST(Contracts, AShapeErrorNamesTheTensorsAndTheirSizes) {

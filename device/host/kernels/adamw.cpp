@@ -68,12 +68,15 @@ void update_range(const Master& master, float* HWY_RESTRICT momentum, float* HWY
 }
 
 void run_adamw(const AdamWUpdate& u, ThreadTeam& team) {
-  if (u.coefficients->skip) return;
   with_adamw_view(u.planes, [&](const auto& at) {
-    for_each_range(team, u.n, kPieceElements, [&](int64_t begin, int64_t end) {
-      update_range(master_of(at.weight, at.remainder), at.momentum, at.variance, at.gradient,
-                   *u.coefficients, begin, end);
-    });
+    for (const UpdateRange& range : u.ranges) {
+      const AdamWCoefficients& c = u.coefficients[range.which];
+      if (c.skip) continue;
+      for_each_range(team, range.count, kPieceElements, [&](int64_t begin, int64_t end) {
+        update_range(master_of(at.weight, at.remainder), at.momentum, at.variance, at.gradient, c,
+                     range.first + begin, range.first + end);
+      });
+    }
   });
 }
 
