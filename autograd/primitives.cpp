@@ -21,28 +21,49 @@ Shape with_columns(const Shape& shape, int64_t columns) {
   }
 }
 
-/// Opens the call of a linear layer.
-void begin_linear(Tape& tape, ParameterId weight, std::optional<ParameterId> bias,
-                  bool read_in_backward) {
-  if (!bias) return tape.begin_call("linear", {{weight, read_in_backward}});
-  tape.begin_call("linear", {{weight, read_in_backward}, {*bias, false}});
-}
+/// A linear layer that computes y from x.
+struct LinearLayer {
+  Variable y, x;
+  bool has_bias;
+  std::optional<Variable> residual;
 
-Tensor bias_of(const Forward& f, bool has_bias) { return has_bias ? f.weight(1) : Tensor{}; }
+  void forward(const Forward& f) const {
+    const Tensor bias = has_bias ? f.weight(1) : Tensor{};
+    const Tensor added = residual ? f.value(*residual) : Tensor{};
+    f.submit(LinearForward{f.value(y), f.value(x), f.weight(0), bias, added});
+  }
+  void backward_weight(const Backward& b) const {
+    const GradientTarget dw = b.weight_gradient(0);
+    const Tensor dbias = has_bias ? b.weight_gradient(1).sums : Tensor{};
+    b.submit(LinearBackwardWeight{dw.sums, dbias, b.gradient(y), b.value(x), dw.write});
+  }
+  void backward_input(const Backward& b) const {
+    if (!x.has_gradient()) return;
+    const GradientTarget dx = b.input_gradient(x);
+    b.submit(LinearBackwardInput{dx.sums, b.gradient(y), b.weight(0), dx.write});
+  }
+  /// The last part of the backward, because the gradients of y and of the residual share memory.
+  void backward_residual(const Backward& b) const {
+    if (residual) b.accumulate_gradient(*residual, y);
+  }
+};
 
-void linear_backward_weight(const Backward& b, const Tensor& dy, const Variable& x, bool has_bias) {
-  const GradientTarget dw = b.weight_gradient(0);
-  const Tensor dbias = has_bias ? b.weight_gradient(1).sums : Tensor{};
-  b.submit(LinearBackwardWeight{dw.sums, dbias, dy, b.value(x), dw.write});
-}
-
-/// The backward of a linear layer that computed y from x.
-void linear_backward(const Backward& b, const Variable& y, const Variable& x, bool has_bias) {
-  const Tensor dy = b.gradient(y);
-  linear_backward_weight(b, dy, x, has_bias);
-  if (!x.has_gradient()) return;
-  const GradientTarget dx = b.input_gradient(x);
-  b.submit(LinearBackwardInput{dx.sums, dy, b.weight(0), dx.write});
+/// Opens the call of a linear layer, and makes its output.
+LinearLayer begin_linear(Tape& tape, Variable x, ParameterId weight,
+                         std::optional<ParameterId> bias, std::optional<Variable> residual) {
+  const WeightUse use{weight, x.has_gradient()};
+  if (bias) {
+    tape.begin_call("linear", {use, {*bias, false}});
+  } else {
+    tape.begin_call("linear", {use});
+  }
+  const Shape shape = with_columns(x.value.shape, tape.weight(0).dim(0));
+  const Variable y = tape.output(shape, x.value.dtype);
+  EBB_CHECK_SHAPES(
+      !residual || (residual->value.shape == shape && residual->value.dtype == y.value.dtype),
+      "linear: a residual of the shape and type of the result, not " + to_string(residual->value) +
+          " for " + to_string(y.value));
+  return {y, x, bias.has_value(), residual};
 }
 
 /// The target of x's gradient, or memory that is not read if x is an input.
@@ -64,17 +85,16 @@ Variable attention_output(Tape& tape, const Variable& qkv, const AttentionShape&
 
 }  // namespace
 
-Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias) {
-  begin_linear(tape, weight, bias, x.has_gradient());
-  const Variable y = tape.output(with_columns(x.value.shape, tape.weight(0).dim(0)), x.value.dtype);
-  tape.end_call(
-      [x, y, has_bias = bias.has_value()](const Forward& f) {
-        f.submit(LinearForward{f.value(y), f.value(x), f.weight(0), bias_of(f, has_bias)});
-      },
-      [x, y, has_bias = bias.has_value()](const Backward& b) {
-        linear_backward(b, y, x, has_bias);
-      });
-  return y;
+Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias,
+                std::optional<Variable> residual) {
+  const LinearLayer layer = begin_linear(tape, x, weight, bias, residual);
+  tape.end_call([layer](const Forward& f) { layer.forward(f); },
+                [layer](const Backward& b) {
+                  layer.backward_weight(b);
+                  layer.backward_input(b);
+                  layer.backward_residual(b);
+                });
+  return layer.y;
 }
 
 Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
@@ -85,23 +105,19 @@ Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
 }
 
 Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
-                           std::optional<ParameterId> bias) {
-  begin_linear(tape, weight, bias, true);
-  const Tensor& value = x.after.value;
-  const Variable y = tape.output(with_columns(value.shape, tape.weight(0).dim(0)), value.dtype);
-  tape.end_call(
-      [after = x.after, y, has_bias = bias.has_value()](const Forward& f) {
-        f.submit(LinearForward{f.value(y), f.value(after), f.weight(0), bias_of(f, has_bias)});
-      },
-      [x, y, has_bias = bias.has_value()](const Backward& b) {
-        const Tensor dy = b.gradient(y);
-        linear_backward_weight(b, dy, x.after, has_bias);
-        const GradientTarget dbefore = b.input_gradient(x.before);
-        EBB_CHECK(dbefore.write == Write::Store, "only one linear layer may take an activation");
-        b.submit(
-            ActivationLinearBackward{dbefore.sums, dy, b.weight(0), b.value(x.before), x.kind});
-      });
-  return y;
+                           std::optional<ParameterId> bias, std::optional<Variable> residual) {
+  const LinearLayer layer = begin_linear(tape, x.after, weight, bias, residual);
+  tape.end_call([layer](const Forward& f) { layer.forward(f); },
+                [layer, x](const Backward& b) {
+                  layer.backward_weight(b);
+                  const GradientTarget dbefore = b.input_gradient(x.before);
+                  EBB_CHECK(dbefore.write == Write::Store,
+                            "only one linear layer may take an activation");
+                  b.submit(ActivationLinearBackward{dbefore.sums, b.gradient(layer.y), b.weight(0),
+                                                    b.value(x.before), x.kind});
+                  layer.backward_residual(b);
+                });
+  return layer.y;
 }
 
 Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias, float epsilon) {

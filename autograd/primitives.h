@@ -27,8 +27,10 @@
 
 namespace ebb {
 
-/// x w^T + bias (..., OC); w (OC, C), bias (OC).
-Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias = {});
+/// x w^T (..., OC), plus bias and residual if they are given; w (OC, C), bias (OC). The residual
+/// has the shape and type of the result; it may be x.
+Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias = {},
+                std::optional<Variable> residual = {});
 /// The result of linear_activation(). Only one activation_linear() may take it: the backward of a
 /// second one throws LogicError. The backward of activation_linear() writes the gradient of
 /// `before`, so the gradient of `after` needs no memory of its own.
@@ -42,9 +44,10 @@ struct Activated {
 /// The activation of x w^T + bias; w (OC, C), bias (OC).
 Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
                             std::optional<ParameterId> bias, Activation kind);
-/// x.after w^T + bias; w (OC, C), bias (OC).
+/// The same of x.after.
 Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
-                           std::optional<ParameterId> bias = {});
+                           std::optional<ParameterId> bias = {},
+                           std::optional<Variable> residual = {});
 /// The norm of each row; weight (C), bias (C).
 Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias,
                     float epsilon = 1e-5f);

@@ -2,9 +2,9 @@
 
 #include "cuda/kernels/gpu_launch.h"
 
-// Bias, GELU and the bias's gradient are computed in the same pass over memory as the product if
-// the library can do so, and otherwise by our own kernels. The choice follows from shapes, types
-// and the library only, so bits do not change.
+// Bias, residual, GELU and the bias's gradient are computed in the same pass over memory as the
+// product if the library can do so, and otherwise by our own kernels. The choice follows from
+// shapes, types and the library only, so bits do not change.
 namespace ebb {
 namespace {
 
@@ -23,6 +23,8 @@ MatrixProduct product(const LinearForward& f) {
           .b = columns_of(f.x),
           .d = f.y.data,
           .d_stride = f.y.columns(),
+          .write = f.residual ? Write::Add : Write::Store,
+          .old = f.residual.data,
           .bias = f.bias.data};
 }
 
@@ -93,6 +95,7 @@ MatrixProduct part_of_m(MatrixProduct p, int64_t first, int64_t count) {
   p.m = count;
   p.a.data = moved(p.a.data, p.a.transposed ? first * p.a.stride : first, p.dtype);
   p.d = moved(p.d, first, p.d_dtype);
+  p.old = moved(p.old, first, p.d_dtype);
   p.bias = moved(p.bias, first, p.dtype);
   return p;
 }
@@ -101,6 +104,7 @@ MatrixProduct part_of_n(MatrixProduct p, int64_t first, int64_t count) {
   p.n = count;
   p.b.data = moved(p.b.data, p.b.transposed ? first : first * p.b.stride, p.dtype);
   p.d = moved(p.d, first * p.d_stride, p.d_dtype);
+  p.old = moved(p.old, first * p.d_stride, p.d_dtype);
   if (p.b_sums != nullptr) p.b_sums += first;
   return p;
 }
@@ -137,6 +141,10 @@ bool goes_with_products(Activation activation, const Tensor& before) {
 
 size_t LinearForward::workspace_bytes(const GpuLaunch&) const { return kProductWorkspaceBytes; }
 void LinearForward::run(const GpuLaunch& gpu) const {
+  if (residual && !can_multiply(gpu, product(*this))) {
+    LinearForward{y, x, w, bias}.run(gpu);
+    return Add{y, y, residual}.run(gpu);
+  }
   for_each_part(w.dim(0), columns_at_once(y, w.dim(0)), [&](int64_t first, int64_t count) {
     multiply(gpu, part_of_m(product(*this), first, count));
   });

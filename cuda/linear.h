@@ -35,7 +35,8 @@ enum class Epilogue : uint8_t {
   GeluSlope,  ///< multiplies the element by GELU's slope at `before`
 };
 
-/// d (m, n) = or += a (m, k) b (k, n), + bias (m) for each column.
+/// d (m, n) = a (m, k) b (k, n). The bias (m), if there is one, is added to each column. Write::Add
+/// also adds the old matrix.
 struct MatrixProduct {
   int64_t m = 0, n = 0, k = 0;
   DType dtype = DType::F32;    ///< of a, b and bias
@@ -44,7 +45,8 @@ struct MatrixProduct {
   void* d = nullptr;
   int64_t d_stride = 0;  ///< columns of d are so many elements apart, at least m
   Write write = Write::Store;
-  const void* bias = nullptr;          ///< null: none; only with Write::Store
+  const void* old = nullptr;   ///< only with Write::Add; type and stride of d; null: d itself
+  const void* bias = nullptr;  ///< null: none
   Epilogue epilogue = Epilogue::None;  ///< only with Write::Store and 16-bit types
   /// Read by GeluSlope. Type d_dtype; columns are m elements apart.
   void* before = nullptr;
@@ -58,8 +60,8 @@ class MatrixProducts {
   /// Can the library compute the product with its epilogue and sums in one call, and is the
   /// epilogue not slower than a kernel of our own? The answer depends on the product, except its
   /// addresses, on their alignment up to 16 bytes, on the library, and on the architecture.
-  /// Products of sizes that are multiples of 8, without an epilogue and sums of b, can always be
-  /// computed.
+  /// Products of sizes that are multiples of 8, without an epilogue, sums of b and an old matrix
+  /// other than d, can always be computed.
   [[nodiscard]] virtual bool can_multiply(const MatrixProduct& product) = 0;
   /// Submits a product. REQUIRES: m, n and k > 0. `workspace`: kProductWorkspaceBytes on the
   /// device. Throws DeviceError, also if can_multiply(product) is false.

@@ -105,15 +105,11 @@ Variable Bert::layer(Tape& tape, std::span<const Tensor> inputs, uint32_t i, Var
                  .causal = false,
                  .document_starts = inputs[4],
                  .dropout = tape.dropout_at(layer.first_dropout, shape_.batch_size)});
-  a = linear(tape, a, layer.attention_output);
-  a = dropout(tape, a, layer.first_dropout + 1);
-  x = add(tape, x, a);
+  x = add_projection(tape, x, a, layer.attention_output, layer.first_dropout + 1);
   x = layer_norm(tape, x, layer.attention_norm, epsilon);
   const Activated inner =
       linear_activation(tape, x, layer.up.weight, layer.up.bias, Activation::Gelu);
-  Variable m = activation_linear(tape, inner, layer.down.weight, layer.down.bias);
-  m = dropout(tape, m, layer.first_dropout + 2);
-  x = add(tape, x, m);
+  x = add_projection(tape, x, inner, layer.down, layer.first_dropout + 2);
   return layer_norm(tape, x, layer.output_norm, epsilon);
 }
 

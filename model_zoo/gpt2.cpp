@@ -87,15 +87,11 @@ Variable Gpt2::layer(Tape& tape, std::span<const Tensor> inputs, uint32_t i, Var
   a = linear(tape, a, layer.qkv);  // (B, T, 3C)
   a = decoder_attention(tape, inputs, shape_, i, a, {.num_heads = config_.num_heads},
                         layer.first_dropout);
-  a = linear(tape, a, layer.projection);
-  a = dropout(tape, a, layer.first_dropout + 1);
-  x = add(tape, x, a);
-  Variable m = layer_norm(tape, x, layer.norm2, epsilon);
+  x = add_projection(tape, x, a, layer.projection, layer.first_dropout + 1);
+  const Variable m = layer_norm(tape, x, layer.norm2, epsilon);
   const Activated inner = linear_activation(tape, m, layer.up.weight, layer.up.bias,
                                             Activation::GeluTanh);  // (B, T, inner)
-  m = activation_linear(tape, inner, layer.down.weight, layer.down.bias);
-  m = dropout(tape, m, layer.first_dropout + 2);
-  return add(tape, x, m);
+  return add_projection(tape, x, inner, layer.down, layer.first_dropout + 2);
 }
 
 Variable Gpt2::head_input(Tape& tape, Variable x) const {

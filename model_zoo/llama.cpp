@@ -143,13 +143,11 @@ Variable Llama::layer(Tape& tape, std::span<const Tensor> inputs, uint32_t i, Va
   const Layer& layer = layers_[i];
   Variable a = rms_norm(tape, x, layer.input_norm, config_.norm_epsilon);
   a = attend(tape, inputs, i, a);
-  a = linear(tape, a, layer.output, layer.output_bias);
-  x = add(tape, x, a);
+  x = linear(tape, a, layer.output, layer.output_bias, x);
   Variable m = rms_norm(tape, x, layer.mlp_norm, config_.norm_epsilon);
   m = linear(tape, m, layer.gate_up, layer.gate_up_bias);  // (B, T, 2F)
   m = swiglu(tape, m);
-  m = linear(tape, m, layer.down, layer.down_bias);
-  return add(tape, x, m);
+  return linear(tape, m, layer.down, layer.down_bias, x);
 }
 
 Variable Llama::head_input(Tape& tape, Variable x) const {

@@ -18,6 +18,31 @@ Variable linear(Tape& tape, Variable x, const WeightAndBias& projection) {
   return linear(tape, x, projection.weight, projection.bias);
 }
 
+namespace {
+
+/// project(residual) = the projection + this residual. Without dropout, one kernel computes both.
+template <class Project>
+Variable add_dropped(Tape& tape, Variable residual, uint32_t site, const Project& project) {
+  if (!tape.dropout_at(site, residual.value.dim(0))) return project(residual);
+  return add(tape, residual, dropout(tape, project(std::nullopt), site));
+}
+
+}  // namespace
+
+Variable add_projection(Tape& tape, Variable residual, Variable x, const WeightAndBias& projection,
+                        uint32_t site) {
+  return add_dropped(tape, residual, site, [&](std::optional<Variable> added) {
+    return linear(tape, x, projection.weight, projection.bias, added);
+  });
+}
+
+Variable add_projection(Tape& tape, Variable residual, const Activated& x,
+                        const WeightAndBias& projection, uint32_t site) {
+  return add_dropped(tape, residual, site, [&](std::optional<Variable> added) {
+    return activation_linear(tape, x, projection.weight, projection.bias, added);
+  });
+}
+
 Variable layer_norm(Tape& tape, Variable x, const WeightAndBias& norm, float epsilon) {
   return layer_norm(tape, x, norm.weight, norm.bias, epsilon);
 }

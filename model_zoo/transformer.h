@@ -34,6 +34,12 @@ WeightAndBias declare_projection(Parameters& parameters, const std::string& name
 /// Declares `name`.weight (channels) with ones, and `name`.bias (channels) with zeros.
 WeightAndBias declare_norm(Parameters& parameters, const std::string& name, int64_t channels);
 Variable linear(Tape& tape, Variable x, const WeightAndBias& projection);
+/// residual + dropout(x w^T + bias), with the dropout of this site (Tape::dropout_at()). Without
+/// dropout one kernel computes it. For an activation, x is its `after`.
+Variable add_projection(Tape& tape, Variable residual, Variable x, const WeightAndBias& projection,
+                        uint32_t site);
+Variable add_projection(Tape& tape, Variable residual, const Activated& x,
+                        const WeightAndBias& projection, uint32_t site);
 Variable layer_norm(Tape& tape, Variable x, const WeightAndBias& norm, float epsilon);
 
 /// The inputs of a decoder: tokens, positions, targets, each (B, T) int32. Then document_starts (B,

@@ -19,8 +19,8 @@ size_t training_bytes(uint64_t num_parameters, const TrainOptions& options) {
   return state_bytes(options.dtype, num_parameters) + num_parameters * size_of(options.dtype);
 }
 
-/// The smallest device budget that works, with the default flags. It does not depend on a plan. The
-/// largest call may need more blocks with recomputation, or without it.
+/// The smallest device budget that works, with the default flags. It does not depend on a plan.
+/// Recomputation decides how many blocks the largest call needs.
 size_t smallest_device_bytes(const Preset& preset, TrainOptions options) {
   options.preset = preset.name;
   const ModelSource source = preset_source(options.preset);
@@ -36,7 +36,8 @@ size_t smallest_device_bytes(const Preset& preset, TrainOptions options) {
                            budgets, layers)
         .smallest_device_bytes;
   };
-  return std::min(with(kRecomputeNone), with(kRecomputeEach));
+  return std::min(
+      {with(kRecomputeNone), with(kRecomputeEach), with(resolve(SquareRootOfLayers{}, *model))});
 }
 
 }  // namespace

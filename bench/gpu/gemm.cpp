@@ -140,6 +140,38 @@ BiasTimes measure_bias_gradient(Gpu& gpu, const Layer& layer, const Tensor& dy) 
   return times;
 }
 
+/// A product with a residual, and both as two kernels.
+struct ResidualTimes {
+  double together_s, apart_s;
+};
+ResidualTimes measure_residual(Gpu& gpu, const Layer& layer) {
+  const auto [name, rows, inputs, outputs, padding] = layer;
+  const Tensor x = gpu.make(DType::BF16, {rows, inputs});
+  const Tensor w = gpu.make(DType::BF16, {outputs, inputs});
+  const Tensor bias = gpu.make(DType::BF16, {outputs});
+  const Tensor residual = gpu.make(DType::BF16, {rows, outputs});
+  const Tensor y = gpu.make_empty(DType::BF16, {rows, outputs});
+  Kernels& kernels = gpu.kernels();
+  const double apart_s = gpu.seconds_of([&] {
+    kernels.submit(gpu.compute(), LinearForward{y, x, w, bias});
+    kernels.submit(gpu.compute(), Add{y, y, residual});
+  });
+  const double together_s = gpu.seconds_of([&] {
+    kernels.submit(gpu.compute(), LinearForward{y, x, w, bias, residual});
+  });
+  for (const int64_t i : {int64_t{0}, rows / 2, rows - 1}) {
+    const int64_t j = i % outputs;
+    double sum = Gpu::value(j) + Gpu::value(i * outputs + j);
+    for (int64_t k = 0; k < inputs; ++k) {
+      sum += static_cast<double>(Gpu::value(i * inputs + k)) * Gpu::value(j * inputs + k);
+    }
+    // The product may be rounded before the residual is added.
+    check_close(gpu.read(y, i * outputs + j, 1)[0], sum, 2 * tolerance(sum, DType::BF16),
+                fmt::format("{} with a residual at {}, {}", name, i, j));
+  }
+  return {together_s, apart_s};
+}
+
 /// A product with the slope of GELU (DGELU), and both as two kernels. Where the backend does not
 /// compute them together (cuda/linear.h), the two times are equal.
 void measure_epilogues(Gpu& gpu, const Layer& layer) {
@@ -167,8 +199,10 @@ void measure_epilogues(Gpu& gpu, const Layer& layer) {
                 2 * tolerance(expected, DType::BF16), fmt::format("{} at {}, {}", name, i, j));
   }
   const BiasTimes bias = measure_bias_gradient(gpu, layer, dy);
-  fmt::print("{:<22} {:>6} {:>6} {:>6} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f}\n", name, rows, inputs,
-             outputs, 1e3 * one_s, 1e3 * two_s, 1e3 * bias.with_s, 1e3 * bias.without_s);
+  const ResidualTimes residual = measure_residual(gpu, layer);
+  fmt::print("{:<22} {:>6} {:>6} {:>6} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f}\n",
+             name, rows, inputs, outputs, 1e3 * one_s, 1e3 * two_s, 1e3 * bias.with_s,
+             1e3 * bias.without_s, 1e3 * residual.together_s, 1e3 * residual.apart_s);
   std::fflush(stdout);
   gpu.clear();
 }
@@ -184,8 +218,8 @@ void measure_products(const Options& options) {
   const std::span<const Layer> layers =
       options.small ? std::span<const Layer>(kSmallLayers) : kLayers;
   measure_each(layers, [&](const Layer& layer) { measure(gpu, layer, peak); });
-  fmt::print("{:<22} {:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9}\n", "ms", "rows", "in", "out",
-             "slope", "apart", "dbias", "without");
+  fmt::print("{:<22} {:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "ms", "rows", "in",
+             "out", "slope", "apart", "dbias", "without", "residual", "apart");
   const std::span<const Layer> down =
       options.small ? std::span<const Layer>(kSmallDownLayers) : kDownLayers;
   measure_each(down, [&](const Layer& layer) { measure_epilogues(gpu, layer); });

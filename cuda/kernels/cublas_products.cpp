@@ -27,11 +27,14 @@ uint32_t alignment_of(const void* data) {
   return bytes;
 }
 
+/// The matrix to which Write::Add adds the product.
+const void* old_of(const MatrixProduct& p) { return p.old != nullptr ? p.old : p.d; }
+
 /// The properties of a product on which the choice of an algorithm depends.
 struct Key {
   std::array<int64_t, 6> sizes;       // m, n, k, strides of a, b and d
   std::array<int, 8> kind;            // types, transposes, write, bias, epilogue, sums of b
-  std::array<uint32_t, 5> alignment;  // a, b, d, bias or sums of b, before
+  std::array<uint32_t, 6> alignment;  // a, b, d, bias or sums of b, before, the old matrix
   auto operator<=>(const Key&) const = default;
 
   explicit Key(const MatrixProduct& p)
@@ -44,8 +47,9 @@ struct Key {
              p.bias != nullptr,
              static_cast<int>(p.epilogue),
              p.b_sums != nullptr},
-        alignment{alignment_of(p.a.data), alignment_of(p.b.data), alignment_of(p.d),
-                  alignment_of(p.b_sums != nullptr ? p.b_sums : p.bias), alignment_of(p.before)} {}
+        alignment{alignment_of(p.a.data), alignment_of(p.b.data),
+                  alignment_of(p.d),      alignment_of(p.b_sums != nullptr ? p.b_sums : p.bias),
+                  alignment_of(p.before), alignment_of(old_of(p))} {}
 };
 
 /// The library's constant for the epilogue, bias and sums of a product.
@@ -90,8 +94,8 @@ class CublasProducts final : public MatrixProducts {
     point_to(plan, p, p.b_sums != nullptr ? p.b_sums : p.bias, p.before);
     const float alpha = 1.0f, beta = p.write == Write::Add ? 1.0f : 0.0f;
     check(lt_.Matmul(handle_.get(), plan.operation.get(), &alpha, p.a.data, plan.a.get(), p.b.data,
-                     plan.b.get(), &beta, p.d, plan.d.get(), p.d, plan.d.get(), &plan.algorithm,
-                     workspace, kProductWorkspaceBytes, stream),
+                     plan.b.get(), &beta, old_of(p), plan.d.get(), p.d, plan.d.get(),
+                     &plan.algorithm, workspace, kProductWorkspaceBytes, stream),
           text(p));
   }
 
@@ -205,7 +209,7 @@ class CublasProducts final : public MatrixProducts {
         uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignment[0]);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignment[1]);
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignment[2]);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignment[5]);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment[2]);
     cublasLtMatmulHeuristicResult_t result = {};
     int count = 0;

@@ -44,8 +44,12 @@ Cost LinearForward::check() const {
                     "linear_forward: y (N, OC) = x (N, C) w (OC, C)^T", y, x, w);
   EBB_CHECK_TENSORS(!bias || is_vector(bias, x.dtype, w.dim(0)), "linear_forward: bias (OC)", bias,
                     w);
-  return product_cost(product_flops(x.rows(), w.dim(0), w.dim(1)), w, total_bytes(y, x, w, bias),
-                      "linear_forward");
+  EBB_CHECK_TENSORS(!residual || (residual.dtype == y.dtype && residual.rows() == y.rows() &&
+                                  residual.columns() == w.dim(0) && y.columns() == w.dim(0)),
+                    "linear_forward: residual (N, OC) of the type of y, which has no padding",
+                    residual, y, w);
+  return product_cost(product_flops(x.rows(), w.dim(0), w.dim(1)), w,
+                      total_bytes(y, x, w, bias, residual), "linear_forward");
 }
 
 Cost LinearBackwardInput::check() const {

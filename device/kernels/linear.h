@@ -1,7 +1,7 @@
 // The kernels of linear layers (device/kernels.h). OC: output channels.
 //
 // For some shapes a GPU's library rounds the product to the 16-bit type of the result before it
-// adds the bias or the old value, and rounds the sum again.
+// adds the bias, the residual or the old value, and rounds the sum again.
 #pragma once
 
 #include <utility>
@@ -15,9 +15,10 @@ namespace ebb {
 // the first OC, which the kernel does not write, and on which no result depends. Only a GPU takes
 // padding; the host throws LogicError.
 
-/// y (N, OC) = x (N, C) w^T + bias; w (OC, C); bias (OC) or empty. y may have padding.
+/// y (N, OC) = x (N, C) w^T + bias + residual; w (OC, C); bias (OC) or empty; residual (N, OC) or
+/// empty. y may have padding if there is no residual.
 struct LinearForward {
-  Tensor y, x, w, bias = {};
+  Tensor y, x, w, bias = {}, residual = {};
 
   Cost check() const;
   size_t workspace_bytes(const HostLaunch& host) const;

@@ -12,6 +12,8 @@ namespace ebb::tests_of_gradient_check {
 namespace {
 
 constexpr int64_t kRows = 6, kChannels = 8;
+/// The weight of the second layer of BodyModel; a body may use it again.
+constexpr ParameterId kLayer = 3;
 
 /// A linear layer, layers of the body under test, and the mean squared error.
 class BodyModel : public Model {
@@ -137,6 +139,15 @@ TEST(GradientCheck, AcceptsEachPrimitive) {
       {"relu, which has a kink",
        BodyModel([](Tape& t, Variable x) { return activation(t, x, Activation::Relu); })},
       {"square", BodyModel([](Tape& t, Variable x) { return square(t, x, 2); })},
+      {"linear with a residual", BodyModel([](Tape& t, Variable x) {
+         return linear(t, activation(t, x, Activation::Gelu), kLayer, {}, x);
+       })},
+      {"linear with its input as the residual",
+       BodyModel([](Tape& t, Variable x) { return linear(t, x, kLayer, {}, x); })},
+      {"linear of an activation, with a residual", BodyModel([](Tape& t, Variable x) {
+         const Activated a = linear_activation(t, x, kLayer, {}, Activation::Gelu);
+         return activation_linear(t, a, kLayer, {}, x);
+       })},
   };
   for (const auto& c : cases) {
     const GradientCheck result = check(c.model, {.elements_per_parameter = 64});

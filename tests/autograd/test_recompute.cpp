@@ -78,7 +78,7 @@ TEST(Recompute, CallsOfAGptLayer) {
             "layer_norm linear attention layer_norm linear activation ");
   // The sum of the residual stream needs the product after attention, but not the last product.
   EXPECT_EQ(repeated(layer, kWholeLayer),
-            "layer_norm linear attention linear add layer_norm linear activation ");
+            "layer_norm linear attention linear layer_norm linear activation ");
 }
 
 /// For each channel of a token: the outputs of the two norms 1 and 1, queries, keys and values 3,

@@ -72,7 +72,8 @@ void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
       const double sum = sums[static_cast<size_t>(column - first)];
       const int64_t i = column * p.d_stride + row;
       auto value = static_cast<float>(finished(p, sum, column * p.m + row));
-      if (p.write == Write::Add) value += static_cast<float>(read(p.d, p.d_dtype, i));
+      const void* const old = p.old != nullptr ? p.old : p.d;
+      if (p.write == Write::Add) value += static_cast<float>(read(old, p.d_dtype, i));
       write(p.d, p.d_dtype, i, value);
     }
   }
@@ -86,7 +87,7 @@ void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
 }
 
 bool is_alone(const MatrixProduct& p) {
-  return p.epilogue == Epilogue::None && p.b_sums == nullptr;
+  return p.epilogue == Epilogue::None && p.b_sums == nullptr && p.old == nullptr;
 }
 
 /// Checks the requirements of cuBLASLt for the matrix `before`, and those of MatrixProduct for
@@ -94,6 +95,9 @@ bool is_alone(const MatrixProduct& p) {
 bool is_sound(const MatrixProduct& p) {
   const bool before_fits =
       p.before != nullptr && p.m % 8 == 0 && reinterpret_cast<uintptr_t>(p.before) % 16 == 0;
+  if (p.old != nullptr) {
+    return p.write == Write::Add && p.epilogue == Epilogue::None && p.b_sums == nullptr;
+  }
   return is_alone(p) ||
          (p.dtype != DType::F32 &&
           (p.epilogue == Epilogue::None || (p.write == Write::Store && before_fits)) &&
@@ -103,7 +107,7 @@ bool is_sound(const MatrixProduct& p) {
 /// The properties on which an algorithm depends, except types and alignments.
 auto shape_of(const MatrixProduct& p) {
   return std::tuple(p.m, p.n, p.k, p.a.transposed, p.b.transposed, p.write, p.epilogue,
-                    p.bias == nullptr, p.b_sums == nullptr);
+                    p.bias == nullptr, p.b_sums == nullptr, p.old == nullptr);
 }
 
 class PlainProducts final : public MatrixProducts {

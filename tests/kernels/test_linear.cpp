@@ -88,6 +88,23 @@ TEST_P(Linear, Forward) {
                     rounded_before(linear(x.values(), w.values(), {}, n, c, oc), adds(), dtype())));
 }
 
+TEST_P(Linear, ForwardWithAResidual) {
+  const auto [n, c, oc] = size();
+  Harness h(2, arithmetic());
+  const Array x = random_array(dtype(), {n, c}, 1), w = random_array(dtype(), {oc, c}, 2);
+  const Array bias = random_array(dtype(), {oc}, 3), residual = random_array(dtype(), {n, oc}, 4);
+  const bool with_bias = adds();
+  const Array y(dtype(), {n, oc});
+  h.kernels->submit(h.stream,
+                    LinearForward{y, x, w, with_bias ? bias.tensor() : Tensor{}, residual});
+  const Values b = with_bias ? bias.values() : Values{};
+  const Values products = linear(x.values(), w.values(), b, n, c, oc);
+  EXPECT_TRUE(close(y.values(), sum(products, residual.values()),
+                    sum(linear(absolute(x.values()), absolute(w.values()), absolute(b), n, c, oc),
+                        absolute(residual.values())),
+                    relative(c), dtype(), rounded_before(products, true, dtype())));
+}
+
 TEST_P(Linear, BackwardInput) {
   const auto [n, c, oc] = size();
   Harness h(2, arithmetic());

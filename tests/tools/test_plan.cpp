@@ -214,8 +214,10 @@ TEST_F(PlanCommand, SuggestedChangesIncludeTheMemoryOfTheEvaluation) {
 
 /// fp16 takes 16 bytes of host memory for each parameter, bf16 takes 14.
 TEST_F(PlanCommand, AdvisesBf16IfFp16NeedsTooMuchHostMemory) {
+  // Other schedules could take less host memory, so that fp16 would fit, too.
   const Arguments roomy = {"--preset",     "toy-bytes", "--chunk-size", "256KiB",
-                           "--seq-length", "32",        "--machine",    "rtx4090"};
+                           "--seq-length", "32",        "--machine",    "rtx4090",
+                           "--recompute",  "layer",     "--update",     "wait"};
   const auto least = plan_json(roomy)["smallest_device_bytes"].get<uint64_t>();
   // With this device memory no state can be on the device.
   const Arguments toy = roomy + Arguments{"--device-memory", std::to_string(least)};
@@ -432,6 +434,13 @@ TEST_F(PlanCommand, SaysThatNothingWouldMakeItFaster) {
   const Outcome outcome =
       plan({"--preset", "gpt2", "--machine", "rtx4090", "--gradient-accumulation", "64"});
   EXPECT_SAYS(outcome.out, "faster  no single change of a flag is predicted to give 5 % more");
+}
+
+/// The activations of more micro-batches fill the host memory, so layers recompute more.
+TEST_F(PlanCommand, SaysIfAShorterStepWouldBeFaster) {
+  const Outcome outcome = plan({"--preset", "mistral-7b", "--machine", "rtx4070ti-super",
+                                "--host-memory", "128GB", "--gradient-accumulation", "8"});
+  EXPECT_SAYS(outcome.out, "--gradient-accumulation 4 (half the tokens a step): 1.0");
 }
 
 TEST_F(PlanCommand, SaysWhatWouldMakeItFaster) {

@@ -120,17 +120,19 @@ struct GemmPass {
       return data + element * static_cast<int64_t>(size_of(type));
     };
     const auto* bias = static_cast<const std::byte*>(g.bias);
-    finish_tile(tile,
-                {.c = at(static_cast<std::byte*>(g.c), (m0 + row) * g.n + n0 + column, g.c_dtype),
-                 .dtype = g.c_dtype,
-                 .row_stride = g.n,
-                 .rows = std::min(kernel.tile_rows, rows - row),
-                 .columns = std::min(kernel.tile_columns, columns - column),
-                 .bias = bias == nullptr ? nullptr : at(bias, n0 + column, g.b.dtype),
-                 .bias_dtype = g.b.dtype,
-                 .write = g.write,
-                 .read_late = g.read_late,
-                 .tile_stride = kernel.tile_columns});
+    const void* const old = g.old != nullptr ? g.old : g.c;
+    const int64_t first = (m0 + row) * g.n + n0 + column;
+    finish_tile(tile, {.c = at(static_cast<std::byte*>(g.c), first, g.c_dtype),
+                       .old = at(static_cast<const std::byte*>(old), first, g.c_dtype),
+                       .dtype = g.c_dtype,
+                       .row_stride = g.n,
+                       .rows = std::min(kernel.tile_rows, rows - row),
+                       .columns = std::min(kernel.tile_columns, columns - column),
+                       .bias = bias == nullptr ? nullptr : at(bias, n0 + column, g.b.dtype),
+                       .bias_dtype = g.b.dtype,
+                       .write = g.write,
+                       .read_late = g.read_late,
+                       .tile_stride = kernel.tile_columns});
   }
 
   /// The block of B for a task of this pass or, after the last task, for the first tasks of the

@@ -35,7 +35,8 @@ struct Gemm {
   DType c_dtype = DType::F32;
   const void* bias = nullptr;  ///< (n) of the type of b, or null
   Write write = Write::Store;
-  bool read_late = false;  ///< C is not read soon, so it is written past the caches
+  const void* old = nullptr;  ///< with Write::Add: (m, n) as C, to which AB is added; null: C
+  bool read_late = false;     ///< C is not read soon, so it is written past the caches
 };
 
 /// The workspace in bytes, the same for every arithmetic. It is bounded for all shapes, because the

@@ -135,14 +135,15 @@ void multiply(int64_t num_words, const void* rows, const void* columns, float* t
 
 /// Adds the bias and, for Write::Add, the old value; rounds and writes the valid part of a tile.
 template <class TC, class TB>
-HWY_INLINE void finish_as(const float* tile, const TileTarget& to, TC* c, const TB* bias) {
+HWY_INLINE void finish_as(const float* tile, const TileTarget& to, TC* c, const TC* old,
+                          const TB* bias) {
   for (int64_t r = 0; r < to.rows; ++r) {
     for (int64_t i = 0; i < to.columns; i += kWide) {
-      TC* at = c + r * to.row_stride + i;
+      const int64_t at = r * to.row_stride + i;
       Wide value = load(tile + r * to.tile_stride + i);
       if (bias != nullptr) value = value + load_up_to(bias + i, to.columns - i);
-      if (to.write == Write::Add) value = load_up_to(at, to.columns - i) + value;
-      store_up_to(at, value, to.columns - i);
+      if (to.write == Write::Add) value = load_up_to(old + at, to.columns - i) + value;
+      store_up_to(c + at, value, to.columns - i);
     }
   }
 }
@@ -165,6 +166,7 @@ void finish(const float* tile, const TileTarget& to) {
   with_float_type(to.dtype, [&](auto c_zero) HWY_ATTR {
     with_float_type(to.bias_dtype, [&](auto b_zero) HWY_ATTR {
       finish_as(tile, to, static_cast<decltype(c_zero)*>(to.c),
+                static_cast<const decltype(c_zero)*>(to.old),
                 static_cast<const decltype(b_zero)*>(to.bias));
     });
   });

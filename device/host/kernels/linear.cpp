@@ -65,7 +65,9 @@ Gemm product(const LinearForward& f) {
           .b = transposed(f.w),
           .c = f.y.data,
           .c_dtype = f.y.dtype,
-          .bias = f.bias.data};
+          .bias = f.bias.data,
+          .write = f.residual ? Write::Add : Write::Store,
+          .old = f.residual.data};
 }
 
 Gemm product(const LinearBackwardInput& f) {
