@@ -245,16 +245,20 @@ std::vector<PlannedChange> changes_that_fit(const TrainOptions& options, const P
 std::string format_changes(std::span<const PlannedChange> changes, size_t most) {
   if (changes.empty()) return "no single change of flags makes it fit\n";
   std::string text = "the cheapest changes after which it fits:\n";
-  text += fmt::format("  {:>10} {:>11} {:>7} {:>12} {:>12}  {}\n", "step s", "tokens/s", "time",
-                      "device", "host", "change");
+  const bool has_times = changes.front().relative_time > 0;
+  const auto time_text = [&](const std::string& time) {
+    return has_times ? fmt::format(" {:>7}", time) : "";
+  };
+  text += fmt::format("  {:>10} {:>11}{} {:>12} {:>12}  {}\n", "step s", "tokens/s",
+                      time_text("time"), "device", "host", "change");
   for (const PlannedChange& c : changes.first(std::min(changes.size(), most))) {
     const std::string time = c.relative_time > 0 ? fmt::format("{:.2f} x", c.relative_time) : "";
     const std::string price = c.price.empty() ? "" : fmt::format(" ({})", c.price);
-    text += fmt::format("  {:>10.4g} {:>11.5g} {:>7} {:>12} {:>12}  {}{}\n", c.seconds,
-                        c.tokens_per_second, time, format_bytes(c.device_bytes),
+    text += fmt::format("  {:>10.4g} {:>11.5g}{} {:>12} {:>12}  {}{}\n", c.seconds,
+                        c.tokens_per_second, time_text(time), format_bytes(c.device_bytes),
                         format_bytes(c.host_bytes), c.text, price);
   }
-  if (changes.front().relative_time > 0) {
+  if (has_times) {
     text +=
         "  \"time\" compares the time for a token with this run on a machine with unlimited RAM\n";
   }

@@ -17,6 +17,7 @@
 #include "tools/cli.h"
 #include "tools/flags_json.h"
 #include "tools/nearest_name.h"
+#include "tools/nearest_path.h"
 #include "tools/option_flags.h"
 #include "tools/printable.h"
 
@@ -59,6 +60,13 @@ int report(std::string_view error, int exit_code) {
 /// An error with the list of commands.
 int report_usage(const std::string& error) {
   return report(printable(error) + "\n\n" + usage(), kExitBadArguments);
+}
+
+/// A suggestion if there is no such file.
+std::string suggestion_for(const InputError& error) {
+  const std::string nearest =
+      error.error_number == ENOENT ? nearest_path(error.path, Among::All) : "";
+  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
 }
 
 /// An allocation failed that is not part of a plan.
@@ -155,7 +163,7 @@ int run_and_report(std::vector<std::string> arguments, int& stdout_error) {
   } catch (const FormatError& error) {
     return report(printable(error.what()), kExitBadArguments);
   } catch (const InputError& error) {
-    return report(printable(error.what()), kExitBadArguments);
+    return report(printable(error.what() + suggestion_for(error)), kExitBadArguments);
   } catch (const std::bad_alloc&) {
     return report(out_of_memory_text(), kExitDoesNotFit);
   } catch (const std::exception& error) {

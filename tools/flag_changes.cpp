@@ -183,6 +183,13 @@ Alternatives longer_step(RunFlags flags) {
            "twice the tokens a step", flags}};
 }
 
+Alternatives shorter_step(RunFlags flags) {
+  if (flags.options.gradient_accumulation % 2 != 0) return {};
+  flags.options.gradient_accumulation /= 2;
+  return {{fmt::format("--gradient-accumulation {}", flags.options.gradient_accumulation),
+           "half the tokens a step", flags}};
+}
+
 struct Kind {
   Alternatives (*make)(RunFlags);
   bool serves[kNumGoals];  // [Goal]
@@ -210,6 +217,7 @@ constexpr Kind kKinds[] = {
     {shorter_sequences,        {false, true,  false,     false,  false}},
     {fewest_groups,            {true,  false, false,     false,  true}},
     {longer_step,              {false, false, false,     true,   true}},
+    {shorter_step,             {false, false, false,     false,  true}},
 };
 // clang-format on
 

@@ -80,9 +80,8 @@ std::string path_value(std::string_view flag, std::string_view text, const char*
 size_t size_value(std::string_view flag, std::string_view text) {
   const auto bytes = parse_size(text);
   if (const std::string meant = size_meant_by(text); !meant.empty()) {
-    throw_bad_value(
-        flag, text,
-        fmt::format("{}; this is {} bytes: did you mean {}?", kSizeSyntax, *bytes, meant));
+    const std::string is = bytes ? fmt::format("this is {} bytes: ", *bytes) : "";
+    throw_bad_value(flag, text, fmt::format("{}; {}did you mean {}?", kSizeSyntax, is, meant));
   }
   if (bytes && *bytes > 0) return *bytes;
   const bool is_number = !text.empty() && text.front() >= '0' && text.front() <= '9';

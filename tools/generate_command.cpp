@@ -188,11 +188,14 @@ class Generator {
     const double begin_s = loaded_.device->now_s();
     std::span<const float> logits = generation_.read_changed_prompt(*loaded_.inference, prompt);
     const double prompt_s = loaded_.device->now_s() - begin_s;
+    is_cut_ = false;
     for (uint64_t i = 0; signals_.pending() == 0; ++i) {
       const int32_t token = choose_token(logits, options_.sampling, first + i);
       if (std::ranges::find(ends_, token) != ends_.end()) break;
       output.write(token);
-      if (i + 1 == options_.max_tokens || output.is_at_end()) break;
+      if (output.is_at_end()) break;
+      is_cut_ = i + 1 == options_.max_tokens;
+      if (is_cut_) break;
       logits = generation_.read_token(*loaded_.inference, token);
     }
     added_s_ = loaded_.device->now_s() - begin_s - prompt_s;
@@ -211,8 +214,10 @@ class Generator {
 
   void say_times(size_t prompt_tokens, uint64_t added_tokens) {
     say_notices(*loaded_.device);
-    say(fmt::format("prompt  {} tokens in {:.3f} s\nadded   {} tokens in {:.3f} s\n", prompt_tokens,
-                    prompt_s_, added_tokens, added_s_));
+    say(fmt::format(
+        "prompt  {} tokens in {:.3f} s\nadded   {} tokens in {:.3f} s{}\n", prompt_tokens,
+        prompt_s_, added_tokens, added_s_,
+        is_cut_ ? fmt::format(" (all that --max-tokens {} allows)", options_.max_tokens) : ""));
   }
 
  private:
@@ -232,6 +237,7 @@ class Generator {
   Generation generation_;
   LoadedInference loaded_;
   double prompt_s_ = 0, added_s_ = 0;
+  bool is_cut_ = false;  // the text had no end before --max-tokens
 };
 
 int exit_code_of(const Signals& signals, const GenerateOptions& options, uint64_t count) {

@@ -16,6 +16,7 @@
 #include "tools/cli.h"
 #include "tools/hub_cache.h"
 #include "tools/nearest_name.h"
+#include "tools/nearest_path.h"
 #include "tools/saved_steps.h"
 
 namespace ebb {
@@ -27,18 +28,6 @@ std::vector<std::string> preset_names() {
   std::vector<std::string> names;
   for (const Preset& preset : presets()) names.emplace_back(preset.name);
   return names;
-}
-
-/// The folders in the folder in which `path` would be.
-std::vector<std::string> folders_beside(const fs::path& path) {
-  std::vector<std::string> folders;
-  const fs::path parent = path.parent_path();
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(parent.empty() ? "." : parent, error)) {
-    if (entry.is_directory(error)) folders.push_back((parent / entry.path().filename()).string());
-  }
-  std::ranges::sort(folders);
-  return folders;
 }
 
 /// A suggestion for the value of --model, which names no folder.
@@ -69,7 +58,7 @@ std::string find_model_folder(const std::string& name) {
   if (fs::exists(name, error)) {
     throw ConfigError(fmt::format("--model '{}': this is a file; give its folder", name));
   }
-  const std::string folder = nearest_name(name, folders_beside(name));
+  const std::string folder = nearest_path(name, Among::Folders);
   if (!is_hub_id(name) && folder.empty()) {
     throw ConfigError(fmt::format(
         "--model '{}': there is no such folder; {}a hub id has the form org/name, without an "

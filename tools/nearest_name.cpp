@@ -58,7 +58,10 @@ constexpr std::string_view kNamesElsewhere[][2] = {
     {"per-device-train-batch-size", "micro-batch-size"},
     {"gradient-accumulation-steps", "gradient-accumulation"},
     {"lr-scheduler-type", "lr-schedule"},
-    {"output-dir", "save"}};
+    {"output-dir", "save"},
+    {"save-every", "save-steps"},
+    {"ram", "host-memory"},
+    {"vram", "device-memory"}};
 
 }  // namespace
 

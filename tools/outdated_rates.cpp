@@ -24,9 +24,8 @@ std::string measure_command(const TrainOptions& options) {
 std::optional<std::string> busy_notice(double other_load, const TrainOptions& options) {
   if (other_load < kBusyShare) return std::nullopt;
   return fmt::format(
-      "rates: other processes used {:.0f} % of the cores while this machine was measured, so a "
-      "step "
-      "may be faster than predicted; when it is idle, measure it again: `{}`",
+      "rates: other processes used {:.0f} % of the cores while this machine was measured, so "
+      "predictions are inexact; when it is idle, measure it again: `{}`",
       100 * other_load, measure_command(options));
 }
 

@@ -35,7 +35,10 @@ std::optional<std::string> checkpoint_to_resume(const TrainOptions& options) {
   if (newest && !fs::exists(folder)) return std::nullopt;
   const auto found = find_checkpoint(folder);
   if (found || newest) return found;
-  throw_bad_value("--resume", folder, "a checkpoint (step-N), or a folder that has one");
+  throw_bad_value(
+      "--resume", folder,
+      "a checkpoint (step-N), or a folder that has one; a run writes its first one after "
+      "--save-steps steps, or when it ends or is stopped, so before that start it again");
 }
 
 /// False if the run resumes from a copy or saves to another folder. It is another run then.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -83,7 +85,18 @@ std::optional<size_t> parse_size(std::string_view text) {
 
 std::string size_meant_by(std::string_view text) {
   constexpr size_t kMostGiB = 1024, kMostMiB = 99'999;
-  const auto amount = parse_digits(trimmed(text));
+  text = trimmed(text);
+  const size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string_view number = text.substr(0, end);
+  std::string unit(trimmed(text.substr(end)));
+  if (!unit.empty()) {  // "128G" or "24Mb"
+    std::ranges::transform(unit, unit.begin(), [](unsigned char c) { return std::toupper(c); });
+    const bool is_known = std::string_view("KMGT").find(unit[0]) != std::string_view::npos &&
+                          (unit.size() == 1 || unit.substr(1) == "B" || unit.substr(1) == "IB");
+    const std::string meant = fmt::format("{}{}iB", number, unit[0]);
+    return is_known && !parse_size(text) && parse_size(meant).value_or(0) > 0 ? meant : "";
+  }
+  const auto amount = parse_digits(number);
   if (!amount || *amount == 0 || *amount > kMostMiB) return "";
   return fmt::format("{}{}", *amount, *amount <= kMostGiB ? "GiB" : "MiB");
 }

@@ -40,7 +40,8 @@ inline constexpr size_t kSizeLimitTiB = size_t{1} << 23;
 [[nodiscard]] std::optional<size_t> parse_size(std::string_view text);
 
 /// What a number without a unit probably means, because no memory is so small: "24GiB" for "24",
-/// "8192MiB" for "8192". Empty for everything else.
+/// "8192MiB" for "8192". Or what a number with a unit in another spelling probably means: "24GiB"
+/// for "24G", "24 g" and "24Gb", because RAM is sold in GiB. Empty for everything else.
 [[nodiscard]] std::string size_meant_by(std::string_view text);
 
 struct LinkRates {

@@ -38,7 +38,7 @@ std::optional<TrainRequest> parse_train(std::vector<std::string> arguments) {
        "steps",      "epochs",        "eval-split",  "eval-steps", "micro-batch-size",
        "seq-length", "sample-steps",  "lr",          "device",     "gradient-accumulation",
        "save",       "device-memory", "host-memory", "resume",     "log",
-       "dry-run"},
+       "save-steps", "dry-run"},
       kProgressNote);
   if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
   request.resumed = take_up(line, request.options);

@@ -299,9 +299,9 @@ void throw_too_large_for_device(const Preparation& p, size_t budget) {
   throw PlanError(with_table(
       fmt::format(
           "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
-          "bytes). The largest call is '{}'",
+          "bytes) with chunks of {}. The largest call is '{}'",
           format_bytes(budget), budget, format_bytes(p.smallest_device_bytes),
-          p.smallest_device_bytes, need.call),
+          p.smallest_device_bytes, format_bytes(p.layout->chunk_bytes()), need.call),
       need_by_class(need, p.ledger, p.layout->chunk_bytes())));
 }
 

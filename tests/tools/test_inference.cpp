@@ -201,6 +201,8 @@ TEST_F(InferenceCommands, GenerateContinuesTokens) {
   ASSERT_EQ(greedy.exit_code, 0) << greedy.err;
   EXPECT_EQ(std::count(greedy.out.begin(), greedy.out.end(), ','), 8);
   EXPECT_EQ(greedy.out.back(), '\n');
+  EXPECT_SAYS(greedy.err, "added   9 tokens in ");
+  EXPECT_SAYS(greedy.err, " (all that --max-tokens 9 allows)\n");
   const Outcome longer = with({"--max-tokens", "12"});
   EXPECT_EQ(longer.out.substr(0, greedy.out.size() - 1),
             greedy.out.substr(0, greedy.out.size() - 1));

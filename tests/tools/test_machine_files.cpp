@@ -203,6 +203,9 @@ TEST_F(MachineFiles, ThatDoNotExistAreRefused) {
                  "--machine '" + name + "': did you mean rtx4090? allowed is this, rtx3060, ");
   }
   EXPECT_FAILS(plan({"--machine", "rtx4070"}), 2, "did you mean rtx4070ti-super?");
+  EXPECT_FAILS(plan({"--machine", "4090"}), 2, "did you mean rtx4090?");
+  EXPECT_FAILS(plan({"--machine", "gtx-970"}), 2,
+               "`ebb plan --machine rtx4090 --write-machine FILE`");
 }
 
 }  // namespace

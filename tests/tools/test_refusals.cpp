@@ -132,6 +132,8 @@ TEST_F(CommandLineTest, FlagsOfOtherCommandsAreNamed) {
   EXPECT_FAILS(run({"plan", "--preset", kToy, "--config", file}), 2,
                "unknown key 'steps'; it is a flag of `ebb train`");
   EXPECT_FAILS(run_train({"--learning-rate", "1"}), 2, "did you mean --lr?");
+  EXPECT_FAILS(run_train({"--ram", "64GB"}), 2, "did you mean --host-memory?");
+  EXPECT_FAILS(run_train({"--host-memory", "64G"}), 2, "did you mean 64GiB?");
 }
 
 TEST_F(CommandLineTest, ValuesOutOfRangeAreErrors) {
@@ -170,6 +172,7 @@ TEST_F(CommandLineTest, UnusableDataIsRefused) {
   EXPECT_FAILS(with_data("/nonexistent/text"), 2, "/nonexistent/text");
   EXPECT_FAILS(with_data("/nonexistent/text", {"--tokenizer", "train:300"}), 2,
                "cannot open data '/nonexistent/text'");
+  EXPECT_FAILS(with_data(text_ + "s"), 2, "No such file or directory; did you mean " + text_ + "?");
   EXPECT_FAILS(with_data(folder_.write("empty.txt", "")), 2, "empty.txt' is empty: give text");
   const std::string shorter = folder_.write("short.txt", some_text(128));
   EXPECT_FAILS(with_data(shorter), 2, "has 128 tokens, but one micro-batch needs 129");

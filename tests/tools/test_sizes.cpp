@@ -60,6 +60,16 @@ TEST(Sizes, SmallNumbersWithoutAUnitProbablyHaveOne) {
   }
 }
 
+TEST(Sizes, AUnitInAnotherSpellingIsUnderstood) {
+  EXPECT_EQ(size_meant_by("128G"), "128GiB");
+  EXPECT_EQ(size_meant_by("1.5t"), "1.5TiB");
+  EXPECT_EQ(size_meant_by("24Mb"), "24MiB");
+  EXPECT_EQ(size_meant_by("24 g"), "24GiB");
+  for (const char* text : {"24x", "G", "0G", "1.2.3G", "16GB", "24 pages", "24tokens"}) {
+    EXPECT_EQ(size_meant_by(text), "") << text;
+  }
+}
+
 TEST(Sizes, AreAlsoWrittenInGigabytes) {
   EXPECT_EQ(format_gigabytes(128'000'000'000), "128.0 GB");
   EXPECT_EQ(format_gigabytes(size_t{1} << 30), "1.07 GB");

@@ -88,7 +88,8 @@ class ChatTemplate:
     def piece_of(self, conversation):
         if not self.tokenizer.templates:
             raise InputError(f"{conversation.where}: \"messages\" need a chat template, and the tokenizer has none; "
-                             "give one with --chat-template FILE")
+                             "give one with --chat-template FILE, or train a preset with --tokenizer train:8192 on "
+                             "conversations, which makes one")
         conversation, text = self.with_calls(conversation)
         self.check_written(conversation, text)
         if GENERATION.search(self.template(conversation)):
