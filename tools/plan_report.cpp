@@ -9,6 +9,7 @@
 #include "device/errors.h"
 #include "device/planes.h"
 #include "io/json_text.h"
+#include "scheduler/plan/kept_mappings.h"
 #include "scheduler/plan/traffic.h"
 #include "scheduler/search/choose.h"
 #include "tools/candidate_table.h"
@@ -346,13 +347,16 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
          "is chosen for the pessimistic values");
   }
   const size_t fetched_bytes = p.plan.fetched_bytes;
-  line("traffic", fmt::format("a step loads {}{} and stores {}, in {} chunks of {} and {} blocks",
+  line("traffic", fmt::format("a step loads {}{} and stores {}, in {} chunks of {} and {} blocks{}",
                               format_bytes(p.plan.loaded_bytes),
                               fetched_bytes > 0 ? fmt::format(" ({} of it from other machines)",
                                                               format_bytes(fetched_bytes))
                                                 : "",
                               format_bytes(p.plan.stored_bytes), p.layout->num_chunks(),
-                              format_bytes(p.layout->chunk_bytes()), p.num_blocks));
+                              format_bytes(p.layout->chunk_bytes()), p.num_blocks,
+                              p.device.kind == DeviceKind::Cuda
+                                  ? fmt::format(", and maps {} blocks", num_mappings(p.plan))
+                                  : ""));
   for (const std::string& reasons : traffic_reasons(traffic_of(p.plan, *p.layout))) {
     line("", reasons);
   }
@@ -426,6 +430,7 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step,
                               {"kept_bytes", layer.kept_bytes},
                               {"recompute_seconds", layer.recompute_s}});
   }
+  if (p.device.kind == DeviceKind::Cuda) json["mappings"] = num_mappings(p.plan);
   json["faster"] = Json::array();
   for (const Gain& gain : gains) {
     Json change = to_json(gain.change);

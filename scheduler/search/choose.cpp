@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "device/planes.h"
+#include "scheduler/plan/kept_mappings.h"
 #include "scheduler/plan/late_stores.h"
 #include "scheduler/plan/simulate.h"
 #include "scheduler/search/prepare.h"
@@ -301,14 +302,28 @@ class Choice {
     });
   }
 
+  /// Gives the plan blocks with which a GPU maps little, and lists its stores late. On the host
+  /// device a block moves to the address of its chunk each time.
+  void arrange(PlannedCandidate& best, const Preparation& p) const {
+    Simulation times = simulate(best.plan, p.trace, *p.layout, machine_);
+    const bool has_mappings = p.device.kind == DeviceKind::Cuda && times.seconds > 0;
+    if (auto kept = has_mappings ? with_kept_mappings(best.plan, times.ops) : std::nullopt) {
+      Simulation times_of_kept = simulate(*kept, p.trace, *p.layout, machine_);
+      if (times_of_kept.seconds <= times.seconds * (1 + kEqualSeconds)) {
+        best.plan = std::move(*kept);
+        times = std::move(times_of_kept);
+        best.candidate.seconds = times.seconds;
+      }
+    }
+    best.plan = with_late_stores(std::move(best.plan), times.ops);
+  }
+
   /// The preparation of the best candidate, with the table of all candidates.
   Preparation take(PlannedCandidate& best) {
     Preparation prepared = *best.context;
     prepared.schedule = best.asked;
-    if (budgets_.place.num_ranks == 1) {  // others would need the times of all ranks
-      const Simulation times = simulate(best.plan, prepared.trace, *prepared.layout, machine_);
-      best.plan = with_late_stores(std::move(best.plan), times.ops);
-    }
+    // The plans of several ranks would need the times of all ranks.
+    if (budgets_.place.num_ranks == 1) arrange(best, prepared);
     complete(prepared, std::move(best.plan));
     prepared.layers =
         summarize_layers(prepared.schedule.recompute, prepared.layer_lists, layers_, machine_);

@@ -31,7 +31,9 @@ struct Candidate {
   /// searches numbers only for candidates whose time is near the shortest.
   Schedule schedule = {};
   std::string why_not = {};  ///< empty: it fits the budgets; if not, times and sizes are not set
-  double seconds = 0;        ///< the predicted time of a step; 0 on a machine without rates
+  /// The predicted time of a step; 0 on a machine without rates. The chosen plan for a GPU has got
+  /// other blocks (scheduler/plan/kept_mappings.h), which may have made it faster.
+  double seconds = 0;
   Bound bound = {};
   double flops = 0;                  ///< of a step, with recomputation
   size_t moved_bytes = 0;            ///< of chunks, to and from the device

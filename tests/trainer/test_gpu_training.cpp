@@ -6,6 +6,9 @@
 #include <thread>
 
 #include "model_zoo/checkpoint.h"
+#include "model_zoo/gpt2.h"
+#include "scheduler/plan/kept_mappings.h"
+#include "scheduler/plan/simulate.h"
 #include "tests/trainer/checkpoint_cases.h"
 #include "tests/trainer/identity.h"
 #include "tests/trainer/on_gpu.h"
@@ -36,6 +39,22 @@ TEST_F(GpuTraining, BitsDoNotDependOnTheBudget) {
                     {.dtype = DType::F32, .memory = Memory::Smallest}});
   TrainingCase run = on_gpu({.memory = Memory::Smallest});
   EXPECT_GT(train(run).loaded_bytes, 0u);
+}
+
+/// The plan of a machine with rates: chunks return to their former blocks, where these are free.
+TEST_F(GpuTraining, BitsDoNotDependOnKeptMappings) {
+  const TrainingCase run = on_gpu({.memory = Memory::Between, .activations = kOffload});
+  const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
+  Preparation kept = prepare_case(model, run);
+  constexpr double kRate = 1e9;
+  const Simulation times = simulate(kept.plan, kept.trace, *kept.layout,
+                                    {.flops_per_s = kRate,
+                                     .device_bytes_per_s = kRate,
+                                     .load_bytes_per_s = kRate,
+                                     .store_bytes_per_s = kRate,
+                                     .update_bytes_per_s = kRate});
+  kept.plan = with_kept_mappings(kept.plan, times.ops).value();
+  EXPECT_EQ(train(model, kept, run).outcome, train(on_gpu({})).outcome);
 }
 
 TEST_F(GpuTraining, BitsDoNotDependOnRecomputation) {
