@@ -21,14 +21,14 @@ namespace ebb {
 /// weights that the host updates are resident, the number is approximate.
 uint32_t num_mappings(const Plan& plan);
 
-/// The same plan with other blocks, in which a step needs fewer mappings. A move gets the former
-/// block of its chunk, if this block is free for a short time when the move starts in the
-/// simulation; or else, of the blocks that are, the one whose chunks come back last; or else the
-/// block that has been free the longest. No move has to wait for a block that is not free when it
-/// starts in the simulation, so none starts later. A move may come later in the list. `times`:
-/// those of the operations in the simulation. Returns nothing if no mapping can be saved, or if a
-/// chunk that is on the device when the step begins leaves it. REQUIRES: the plan is one of
-/// make_plan(), on a machine with rates.
+/// The same plan with other blocks, with which a step needs fewer mappings. A move gets the former
+/// block of its chunk if this block has been free for a short time when the move starts in the
+/// simulation. If not, it gets one that has been free for so long, and whose chunks come back last.
+/// If there is none, it gets the block that has been free the longest. So each block is free when
+/// its move starts in the simulation, and no move starts later than before. A move may come later
+/// in the list. `times`: those of the operations in the simulation. Returns nothing if this saves
+/// no mapping, or if a chunk that is on the device when the step begins leaves it. REQUIRES: the
+/// plan is one of make_plan(), on a machine with rates.
 std::optional<Plan> with_kept_mappings(const Plan& plan, std::span<const OpTime> times);
 
 }  // namespace ebb
