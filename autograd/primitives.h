@@ -44,7 +44,7 @@ struct Activated {
 /// The activation of x w^T + bias; w (OC, C), bias (OC).
 Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
                             std::optional<ParameterId> bias, Activation kind);
-/// The same of x.after.
+/// linear() of x.after.
 Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
                            std::optional<ParameterId> bias = {},
                            std::optional<Variable> residual = {});

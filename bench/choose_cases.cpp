@@ -35,6 +35,10 @@ constexpr LargeCase kLarge[] = {
     {"gpt3-2.7b", "RTX 4090", kRtx4090, 22 * kGiB, 4, 2},
     {"gpt2-xl", "RTX 3060", kRtx3060, 11 * kGiB, 4, 4},
     {"gpt2-xl", "RTX 4090", kRtx4090, 22 * kGiB, 8, 1, false},
+    // A GPT of 8.3 B parameters.
+    {"gpt3-6.7b", "H200", kAssumedH200, 137 * kGiB, 4, 4, true, 40},
+    {"gpt3-6.7b", "H200", kAssumedH200, 64 * kGiB, 4, 4, true, 40},
+    {"gpt3-6.7b", "H200", kAssumedH200, 16 * kGiB, 4, 4, true, 40},
 };
 
 constexpr SmallCase kSmall[] = {

@@ -25,6 +25,7 @@ struct LargeCase {
   int64_t batch_size;
   uint32_t accumulation;
   bool clip = true;
+  uint32_t num_layers = 0;  ///< 0: those of the preset
 };
 std::span<const LargeCase> large_cases();
 

@@ -66,7 +66,7 @@ std::optional<BackwardPart> first_backward_part(const AttentionOperands& f) {
 }
 
 uint64_t most_backward_kernels(const AttentionOperands& f) {
-  constexpr uint64_t kMostOfPart = 8;  // cuDNN starts two or three, our own backward four
+  constexpr uint64_t kMostOfPart = 8;  // our own backward starts four; assumed for cuDNN
   const auto first = first_backward_part(f);
   if (!first) return kUsualKernels;
   const int64_t num_parts =

@@ -37,7 +37,8 @@ struct BackwardPart {
 /// head of keys alone needs more memory than a part may use.
 std::optional<BackwardPart> first_backward_part(const AttentionOperands& f);
 
-/// An upper bound of the kernels that the backward starts, with a library or without one.
+/// An upper bound for the number of kernels that the backward starts, with a library or without
+/// one.
 uint64_t most_backward_kernels(const AttentionOperands& f);
 
 class Attention {

@@ -5,7 +5,8 @@
 // is full, a CUDA call blocks inside the driver, and cudaEventCreate() of another thread then
 // blocks as well. That thread may be the one whose write the first entry of the queue waits for. So
 // the submitting thread waits in cudaEventSynchronize() before the queue is full, and holds no lock
-// of ours. The wait ends, because work waits only for work that was submitted earlier.
+// of ours. The wait ends, because work waits only for work that was submitted earlier. One
+// operation with more entries than the queue has room for still fills it.
 //
 // The queue should be long: one thread submits to all streams in the order of the plan, so if it
 // waits for one stream, the others get no work.
@@ -34,7 +35,8 @@ class InFlight {
  private:
   static constexpr uint64_t kEntriesPerMark = 64;  // more if one operation adds more
   static constexpr uint64_t kNumMarks = 12;
-  static constexpr uint64_t kMostEntries = (kNumMarks + 1) * kEntriesPerMark;  // besides the marks
+  /// The most entries in flight, without the marks.
+  static constexpr uint64_t kMostEntries = (kNumMarks + 1) * kEntriesPerMark;
 
   struct Mark {
     OwnedEvent event;

@@ -18,14 +18,14 @@ namespace ebb {
 /// DeviceError if CUDA refuses one.
 using KernelLaunch = InlineFunction<void(cudaStream_t), 16>;
 
-/// The bound for all kernels but the backward of attention, also for kernels of a program
-/// (device/own_kernel.h).
+/// The bound for kernels that do not have one of their own (most_kernels() in
+/// cuda/cuda_kernels.cpp), also for kernels of a program (device/own_kernel.h).
 inline constexpr uint64_t kUsualKernels = 16;
 
 class KernelStream : public Stream {
  public:
-  /// Calls `launch` in this thread, after waiting for room in the queue. It starts at most
-  /// `most_kernels` kernels, copies and fills. `cost` is counted as in Stream::submit().
+  /// Calls `launch` in this thread, after waiting for room in the queue. `launch` starts at
+  /// most `most_kernels` kernels, copies and fills. `cost` is counted as in Stream::submit().
   virtual void launch(const Cost& cost, KernelLaunch launch,
                       uint64_t most_kernels = kUsualKernels) = 0;
 };

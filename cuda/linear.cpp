@@ -3,8 +3,8 @@
 #include "cuda/kernels/gpu_launch.h"
 
 // Bias, residual, GELU and the bias's gradient are computed in the same pass over memory as the
-// product if the library can do so, and otherwise by our own kernels. The choice follows from
-// shapes, types and the library only, so bits do not change.
+// product if the library can do so, and otherwise by our own kernels. The choice follows
+// from shapes, types, alignments, the architecture and the library, so bits do not change.
 namespace ebb {
 namespace {
 
@@ -141,6 +141,7 @@ bool goes_with_products(Activation activation, const Tensor& before) {
 
 size_t LinearForward::workspace_bytes(const GpuLaunch&) const { return kProductWorkspaceBytes; }
 void LinearForward::run(const GpuLaunch& gpu) const {
+  // With a residual, y has no padding, so one product computes all columns.
   if (residual && !can_multiply(gpu, product(*this))) {
     LinearForward{y, x, w, bias}.run(gpu);
     return Add{y, y, residual}.run(gpu);

@@ -45,13 +45,16 @@ struct MatrixProduct {
   void* d = nullptr;
   int64_t d_stride = 0;  ///< columns of d are so many elements apart, at least m
   Write write = Write::Store;
-  const void* old = nullptr;   ///< only with Write::Add; type and stride of d; null: d itself
+  const void* old = nullptr;   ///< only with Write::Add, without b_sums; type and stride of d
   const void* bias = nullptr;  ///< null: none
   Epilogue epilogue = Epilogue::None;  ///< only with Write::Store and 16-bit types
   /// Read by GeluSlope. Type d_dtype; columns are m elements apart.
   void* before = nullptr;
   float* b_sums =
       nullptr;  ///< (n) = sums of b over k; null: not requested; only without bias and epilogue
+
+  /// The matrix that Write::Add adds.
+  const void* added() const { return old != nullptr ? old : d; }
 };
 
 class MatrixProducts {
@@ -60,8 +63,8 @@ class MatrixProducts {
   /// Can the library compute the product with its epilogue and sums in one call, and is the
   /// epilogue not slower than a kernel of our own? The answer depends on the product, except its
   /// addresses, on their alignment up to 16 bytes, on the library, and on the architecture.
-  /// Products of sizes that are multiples of 8, without an epilogue, sums of b and an old matrix
-  /// other than d, can always be computed.
+  /// Products of sizes that are multiples of 8, with no epilogue, no sums of b and no `old`, can
+  /// always be computed.
   [[nodiscard]] virtual bool can_multiply(const MatrixProduct& product) = 0;
   /// Submits a product. REQUIRES: m, n and k > 0. `workspace`: kProductWorkspaceBytes on the
   /// device. Throws DeviceError, also if can_multiply(product) is false.

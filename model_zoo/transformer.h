@@ -35,7 +35,7 @@ WeightAndBias declare_projection(Parameters& parameters, const std::string& name
 WeightAndBias declare_norm(Parameters& parameters, const std::string& name, int64_t channels);
 Variable linear(Tape& tape, Variable x, const WeightAndBias& projection);
 /// residual + dropout(x w^T + bias), with the dropout of this site (Tape::dropout_at()). Without
-/// dropout one kernel computes it. For an activation, x is its `after`.
+/// dropout this is one LinearForward. Of an Activated x, x.after is multiplied.
 Variable add_projection(Tape& tape, Variable residual, Variable x, const WeightAndBias& projection,
                         uint32_t site);
 Variable add_projection(Tape& tape, Variable residual, const Activated& x,

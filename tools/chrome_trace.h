@@ -2,7 +2,8 @@
 // a process for each rank with a thread for each stream, an arrow from each load to the first
 // operation of the compute stream that waits for it, and counters of the bytes in blocks of the
 // device. A call names its layer; what moves or updates weights or gradients names layers and
-// parameters; a move has its bytes and its reason, too (a fetch: none).
+// parameters; a move has its bytes and its reason, too; a fetch has no
+// reason.
 //
 // The format is "Trace Event Format": an array of objects, times in microseconds. Each step is
 // written as soon as it ends; readers accept an array without its end. The first event contains the

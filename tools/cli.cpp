@@ -79,7 +79,7 @@ std::string suggestion(const CLI::App& app, std::string_view name) {
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   }
   const std::string nearest = nearest_name(name, names);
-  return nearest.empty() ? "" : fmt::format("; did you mean --{}?", nearest);
+  return nearest.empty() ? "" : did_you_mean("--" + nearest);
 }
 
 const CLI::Option* flag_in(const CLI::App& app, const std::string& argument) {

@@ -64,9 +64,7 @@ int report_usage(const std::string& error) {
 
 /// A suggestion if there is no such file.
 std::string suggestion_for(const InputError& error) {
-  const std::string nearest =
-      error.error_number == ENOENT ? nearest_path(error.path, Among::All) : "";
-  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+  return error.error_number == ENOENT ? did_you_mean(nearest_path(error.path, Among::All)) : "";
 }
 
 /// An allocation failed that is not part of a plan.
@@ -145,10 +143,8 @@ int dispatch(std::vector<std::string> arguments) {
   }
   std::vector<std::string> names;
   for (const Command& command : kCommands) names.emplace_back(command.name);
-  const std::string nearest = nearest_name(name, names);
   return report_usage(
-      fmt::format("unknown command '{}'{}", name,
-                  nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+      fmt::format("unknown command '{}'{}", name, did_you_mean(nearest_name(name, names))));
 }
 
 int run_and_report(std::vector<std::string> arguments, int& stdout_error) {

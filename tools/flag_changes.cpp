@@ -177,17 +177,20 @@ Alternatives fewest_groups(RunFlags flags) {
   return {{fmt::format("--groups {}", num_ranks), "other rounding", flags}};
 }
 
+FlagChange with_accumulation(RunFlags flags, uint64_t micro_batches, const char* price) {
+  flags.options.gradient_accumulation = micro_batches;
+  return {fmt::format("--gradient-accumulation {}", micro_batches), price, flags};
+}
+
 Alternatives longer_step(RunFlags flags) {
-  flags.options.gradient_accumulation *= 2;
-  return {{fmt::format("--gradient-accumulation {}", flags.options.gradient_accumulation),
-           "twice the tokens a step", flags}};
+  return {
+      with_accumulation(flags, 2 * flags.options.gradient_accumulation, "twice the tokens a step")};
 }
 
 Alternatives shorter_step(RunFlags flags) {
-  if (flags.options.gradient_accumulation % 2 != 0) return {};
-  flags.options.gradient_accumulation /= 2;
-  return {{fmt::format("--gradient-accumulation {}", flags.options.gradient_accumulation),
-           "half the tokens a step", flags}};
+  const uint64_t now = flags.options.gradient_accumulation;
+  if (now % 2 != 0) return {};
+  return {with_accumulation(flags, now / 2, "half the tokens a step")};
 }
 
 struct Kind {

@@ -1,5 +1,7 @@
 #include "tools/nearest_name.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -83,12 +85,19 @@ std::string nearest_name(std::string_view name, std::span<const std::string> nam
     nearest = other;
   }
   if (!nearest.empty() || meant.size() < kShortest) return nearest;
+  const std::string ended =
+      only_one(names, [&](const std::string& other) { return normalised(other).ends_with(meant); });
+  if (!ended.empty()) return ended;
   const std::string longer = only_one(names, [&](const std::string& other) {
     return normalised(other).find(meant) != std::string::npos;
   });
   if (!longer.empty() || meant.size() < kShortestParts) return longer;
   return only_one(
       names, [&](const std::string& other) { return is_subsequence(meant, normalised(other)); });
+}
+
+std::string did_you_mean(std::string_view name) {
+  return name.empty() ? "" : fmt::format("; did you mean {}?", name);
 }
 
 }  // namespace ebb

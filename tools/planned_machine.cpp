@@ -244,11 +244,10 @@ PlannedMachine find_machine(const std::string& name_or_file) {
   if (std::filesystem::is_regular_file(name_or_file, ignored)) {
     return machine_of(read_ordered_json_file(name_or_file), name_or_file);
   }
-  std::string meant = nearest_name(name_or_file, names);
-  if (meant.empty()) meant = nearest_name("rtx" + name_or_file, names);
+  const std::string meant = nearest_name(name_or_file, names);
   throw ConfigError(fmt::format(
-      "--machine '{}': {}allowed is {}, or a machine file: for another GPU, `ebb plan --machine {} "
-      "--write-machine FILE` writes one to change",
+      "--machine '{}': {}allowed is {}, or a machine file. For another GPU, write one with "
+      "`ebb plan --machine {} --write-machine FILE`, and change its rates",
       name_or_file, meant.empty() ? "" : fmt::format("did you mean {}? ", meant),
       fmt::join(names, ", "), meant.empty() || meant == "this" ? "rtx4090" : meant));
 }

@@ -24,9 +24,8 @@ namespace ebb {
 class RankProcesses {
  public:
   /// `num_ranks`: --ranks, or 0 if it is not given. The number of ranks is that of the environment,
-  /// or else `num_ranks`, or else `usual`; 0 means one. ConfigError if --ranks is given and the
-  /// environment has another number.
-  /// `command`: "train" or "profile", and its arguments.
+  /// or else `num_ranks`, or else `usual`; if all are 0, it is 1. ConfigError if --ranks is given
+  /// and the environment has another number. `command`: "train" or "profile", and its arguments.
   /// REQUIRES: this process has started no thread.
   RankProcesses(uint32_t num_ranks, uint32_t usual, const std::vector<std::string>& command,
                 const ProcessRanksOptions& options);

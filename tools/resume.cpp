@@ -38,7 +38,8 @@ std::optional<std::string> checkpoint_to_resume(const TrainOptions& options) {
   throw_bad_value(
       "--resume", folder,
       "a checkpoint (step-N), or a folder that has one; a run writes its first one after "
-      "--save-steps steps, or when it ends or is stopped, so before that start it again");
+      "--save-steps steps, or when it ends or is stopped. If there is none, start the run "
+      "again without --resume");
 }
 
 /// False if the run resumes from a copy or saves to another folder. It is another run then.

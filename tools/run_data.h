@@ -67,7 +67,7 @@ std::vector<std::string> evaluation_notices(const TrainOptions& options, const T
                                             const TokenData& evaluation);
 
 /// "353 tokens (bytes) in 2 files; 11 samples, the last 8 tokens fill no sample". If there is one
-/// file, the number of files is left out, as always for text with a tokenizer.
+/// file, the number of files is left out. Text with a tokenizer is always one file.
 std::string samples_text(const TokenData& data, int64_t length);
 
 // Pure functions, for tests.

@@ -152,22 +152,26 @@ class MemoryKernels {
                   .v_correction = 1,
                   .epsilon = 1e-8f};
     const auto measure_update = [&](const char* name, std::span<const UpdateRange> ranges) {
+      kernels_.submit(gpu_.compute(), FillZero{momentum});
       measure(name, update_bytes_per_parameter(DType::BF16, DType::BF16), [&] {
         kernels_.submit(gpu_.compute(), AdamWUpdate{planes, ranges, {constants, 1}});
       });
+      for (const int64_t i : {kPlace, n_ * c_ - 1}) {
+        check_close(gpu_.read(momentum, i, 1)[0], Gpu::value(i), 0, "a momentum");
+        check_close(gpu_.read(weight, i, 1)[0], Gpu::value(i), 0, "a weight at a rate of 0");
+      }
     };
     const UpdateRange all{.count = n_ * c_};
     measure_update("AdamW", {&all, 1});
-    constexpr int64_t kPairs = 20;  // of a bias and a matrix, as in a chunk of a small model
+    // Pairs of a bias and a matrix, as in a chunk of a small model; 20 pairs of the large shapes.
+    const int64_t rows_of_pair = std::max<int64_t>(2, (n_ + 19) / 20);
     std::vector<UpdateRange> tensors;
-    for (int64_t row = 0; row < n_; row += std::max<int64_t>(2, n_ / kPairs)) {
-      const int64_t end = std::min(n_, row + std::max<int64_t>(2, n_ / kPairs));
+    for (int64_t row = 0; row < n_; row += rows_of_pair) {
+      const int64_t end = std::min(n_, row + rows_of_pair);
       tensors.push_back({.first = row * c_, .count = c_});
       tensors.push_back({.first = (row + 1) * c_, .count = (end - row - 1) * c_});
     }
     measure_update("  of 40 tensors", tensors);
-    check_close(gpu_.read(momentum, kPlace, 1)[0], Gpu::value(kPlace), 0, "a momentum");
-    check_close(gpu_.read(weight, kPlace, 1)[0], Gpu::value(kPlace), 0, "a weight at a rate of 0");
   }
 
  private:

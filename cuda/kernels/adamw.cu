@@ -79,7 +79,8 @@ struct RangesOfLaunch {
   int num_tiles;
 };
 
-/// So few blocks are launched that they run concurrently on a GPU with kMultiprocessors.
+/// So few blocks are launched that they run concurrently on a GPU of sm_90 with kMultiprocessors.
+/// On sm_80, four blocks run on a multiprocessor if the weights are bf16.
 constexpr int kMostBlocks = 5 * static_cast<int>(kMultiprocessors);
 
 /// With all threads of the block.

@@ -5,8 +5,8 @@
 // A lane's factors of a product are loaded in one of two ways, with the same results. kMatrices:
 // with ldmatrix, from tiles as they are. Otherwise: with loads of two elements; a tile over whose
 // rows a product sums is then also stored transposed ("exchanged"), with bank conflicts. On an H200
-// the forward of GPT-2's shape takes 0.84 x the time with ldmatrix, but the backward 1.08 x, so each has its
-// own way. Heads of 128 were not compared.
+// the forward of GPT-2's shape takes 0.84 x the time with ldmatrix, but the backward 1.08 x. So
+// each has its own way. Heads of 128 were not compared.
 #pragma once
 
 #include <type_traits>

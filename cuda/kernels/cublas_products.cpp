@@ -27,9 +27,6 @@ uint32_t alignment_of(const void* data) {
   return bytes;
 }
 
-/// The matrix to which Write::Add adds the product.
-const void* old_of(const MatrixProduct& p) { return p.old != nullptr ? p.old : p.d; }
-
 /// The properties of a product on which the choice of an algorithm depends.
 struct Key {
   std::array<int64_t, 6> sizes;       // m, n, k, strides of a, b and d
@@ -49,7 +46,7 @@ struct Key {
              p.b_sums != nullptr},
         alignment{alignment_of(p.a.data), alignment_of(p.b.data),
                   alignment_of(p.d),      alignment_of(p.b_sums != nullptr ? p.b_sums : p.bias),
-                  alignment_of(p.before), alignment_of(old_of(p))} {}
+                  alignment_of(p.before), alignment_of(p.added())} {}
 };
 
 /// The library's constant for the epilogue, bias and sums of a product.
@@ -94,7 +91,7 @@ class CublasProducts final : public MatrixProducts {
     point_to(plan, p, p.b_sums != nullptr ? p.b_sums : p.bias, p.before);
     const float alpha = 1.0f, beta = p.write == Write::Add ? 1.0f : 0.0f;
     check(lt_.Matmul(handle_.get(), plan.operation.get(), &alpha, p.a.data, plan.a.get(), p.b.data,
-                     plan.b.get(), &beta, old_of(p), plan.d.get(), p.d, plan.d.get(),
+                     plan.b.get(), &beta, p.added(), plan.d.get(), p.d, plan.d.get(),
                      &plan.algorithm, workspace, kProductWorkspaceBytes, stream),
           text(p));
   }

@@ -1,7 +1,8 @@
 // The kernels of linear layers (device/kernels.h). OC: output channels.
 //
-// For some shapes a GPU's library rounds the product to the 16-bit type of the result before it
-// adds the bias, the residual or the old value, and rounds the sum again.
+// For some shapes a GPU rounds the product to the 16-bit type of the result before it adds the bias
+// or the old value, and rounds the sum again. Where its library cannot add the residual, a second
+// kernel does, after a further rounding.
 #pragma once
 
 #include <utility>
@@ -16,7 +17,7 @@ namespace ebb {
 // padding; the host throws LogicError.
 
 /// y (N, OC) = x (N, C) w^T + bias + residual; w (OC, C); bias (OC) or empty; residual (N, OC) or
-/// empty. y may have padding if there is no residual.
+/// empty. y may have padding if there is no residual. REQUIRES, not checked: y overlaps no operand.
 struct LinearForward {
   Tensor y, x, w, bias = {}, residual = {};
 

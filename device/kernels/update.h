@@ -33,8 +33,9 @@ struct SquaredNormPieces {
 
 /// The AdamW update of all elements in the ranges. The planes and the gradient are on the device.
 /// All other elements keep their values. The results have the same bits as those of cpu_adam/.
-/// REQUIRES, not checked: the ranges do not overlap; the arrays of ranges and of coefficients exist
-/// until the update has run.
+/// REQUIRES, not checked: the ranges lie in the planes and do not overlap; there are at most
+/// kMaxFactors coefficients (scheduler/search/memory_sizes.h); the arrays of ranges and of
+/// coefficients exist until the update has run.
 struct AdamWUpdate {
   Planes planes = {};
   std::span<const UpdateRange> ranges = {};

@@ -15,8 +15,8 @@ namespace ebb {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-/// A block should be free for this share of the step when a move takes it, because runs are not
-/// exactly as fast as simulated.
+/// A block should be free for this share of the time until the last move of the step, because runs
+/// are not exactly as fast as simulated.
 constexpr double kSlack = 0.002;
 constexpr size_t kNobody = std::numeric_limits<size_t>::max();
 
@@ -76,7 +76,10 @@ std::optional<std::vector<Stay>> stays_of(const Plan& plan, std::span<const OpTi
 /// Chooses the blocks of all stays that begin in the plan.
 class BlockChoice {
  public:
-  BlockChoice(std::vector<Stay>& stays, uint32_t num_blocks) : stays_(stays), blocks_(num_blocks) {
+  BlockChoice(std::vector<Stay>& stays, uint32_t num_blocks)
+      : stays_(stays),
+        last_start_s_(stays.empty() ? 0 : stays.back().start_s),
+        blocks_(num_blocks) {
     for (size_t s = 0; s < stays.size(); ++s) {
       if (stays[s].chunk >= chunks_.size()) chunks_.resize(stays[s].chunk + 1);
       chunks_[stays[s].chunk].stays.push_back(s);
@@ -118,7 +121,17 @@ class BlockChoice {
     return stays_[block.last].free_after < stay.move;
   }
   bool is_free_for_long(const Block& block, const Stay& stay) const {
-    return free_s(block) + kSlack * stays_.back().start_s < stay.start_s;
+    return free_s(block) + kSlack * last_start_s_ < stay.start_s;
+  }
+
+  /// Of the blocks that qualify, the one with the least key; kNone if there is none.
+  BlockIndex least(const auto& qualifies, const auto& key) const {
+    BlockIndex best = kNone;
+    for (BlockIndex b{0}; b < blocks_.size(); ++b) {
+      if (!qualifies(blocks_[b])) continue;
+      if (best == kNone || key(blocks_[b]) < key(blocks_[best])) best = b;
+    }
+    return best;
   }
 
   BlockIndex choose(const Stay& stay, const Chunk& chunk) const {
@@ -128,17 +141,11 @@ class BlockChoice {
       return is_free(blocks_[former], stay) ? former : kNone;  // no other chunk has taken it
     }
     if (former != kNone && is_free_for_long(blocks_[former], stay)) return former;
-    BlockIndex best = kNone;
-    for (BlockIndex b{0}; b < blocks_.size(); ++b) {
-      if (!is_free_for_long(blocks_[b], stay)) continue;
-      if (best == kNone || blocks_[b].wanted_s > blocks_[best].wanted_s) best = b;
-    }
-    if (best != kNone) return best;
-    for (BlockIndex b{0}; b < blocks_.size(); ++b) {
-      if (!is_free(blocks_[b], stay)) continue;
-      if (best == kNone || free_s(blocks_[b]) < free_s(blocks_[best])) best = b;
-    }
-    return best;
+    const BlockIndex unwanted = least([&](const Block& b) { return is_free_for_long(b, stay); },
+                                      [](const Block& b) { return -b.wanted_s; });
+    if (unwanted != kNone) return unwanted;
+    return least([&](const Block& b) { return is_free(b, stay); },
+                 [&](const Block& b) { return free_s(b); });
   }
 
   bool place(size_t s) {
@@ -171,13 +178,14 @@ class BlockChoice {
       const Chunk& chunk = chunks_[c];
       const bool is_in_next_step = chunk.num_past == chunk.stays.size();
       const size_t next = chunk.stays[is_in_next_step ? 0 : chunk.num_past];
-      const double step_s = is_in_next_step ? stays_.back().start_s : 0;
+      const double step_s = is_in_next_step ? last_start_s_ : 0;
       first = std::min(first, stays_[next].start_s + step_s);
     }
     return first;
   }
 
   std::vector<Stay>& stays_;
+  const double last_start_s_;  // about the length of a step
   std::vector<Chunk> chunks_;
   std::vector<Block> blocks_;
 };

@@ -13,13 +13,15 @@
 
 namespace ebb {
 
-/// The most stores that are submitted and have not started, if the run is as fast as planned. The
-/// queue has room for two times as many that take five entries, as those of activations do
-/// (cuda/in_flight.h). Stores to memory that is not pinned take more.
+/// The most stores that are listed before a call and start after it in the simulation. The thread
+/// that submits runs ahead, so more may be in the queue. The queue has room for two times as many
+/// that take five entries, as those of activations do (cuda/in_flight.h). Stores to memory that is
+/// not pinned take more.
 inline constexpr uint32_t kStoresAhead = 64;
 
-/// Lists store k no earlier than just before the first call that starts when store k - num_ahead
-/// starts, or later; if there is no such call, at the end. What waits for a store that moves, or
+/// Let t be the time when store k - num_ahead starts. Store k is listed just before the first call
+/// that starts at t or later, or at the end if there is none, or at its old place if that comes
+/// later. What waits for a store that moves, or
 /// comes after it on its stream, follows it. Everything else keeps its place. The operations of
 /// each stream keep their order, and every operation its waits, so a simulation gives the same
 /// times. `times`: those of the operations in a simulation of the plan. REQUIRES: num_ahead > 0.

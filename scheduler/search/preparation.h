@@ -31,8 +31,8 @@ struct Candidate {
   /// searches numbers only for candidates whose time is near the shortest.
   Schedule schedule = {};
   std::string why_not = {};  ///< empty: it fits the budgets; if not, times and sizes are not set
-  /// The predicted time of a step; 0 on a machine without rates. The chosen plan for a GPU has got
-  /// other blocks (scheduler/plan/kept_mappings.h), which may have made it faster.
+  /// The predicted time of a step; 0 on a machine without rates. Of the chosen plan for one GPU, it
+  /// is the time after with_kept_mappings() (scheduler/plan/kept_mappings.h).
   double seconds = 0;
   Bound bound = {};
   double flops = 0;                  ///< of a step, with recomputation

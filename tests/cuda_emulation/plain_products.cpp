@@ -72,8 +72,7 @@ void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
       const double sum = sums[static_cast<size_t>(column - first)];
       const int64_t i = column * p.d_stride + row;
       auto value = static_cast<float>(finished(p, sum, column * p.m + row));
-      const void* const old = p.old != nullptr ? p.old : p.d;
-      if (p.write == Write::Add) value += static_cast<float>(read(old, p.d_dtype, i));
+      if (p.write == Write::Add) value += static_cast<float>(read(p.added(), p.d_dtype, i));
       write(p.d, p.d_dtype, i, value);
     }
   }

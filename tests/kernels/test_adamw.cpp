@@ -139,8 +139,8 @@ TEST_P(DeviceAdamW, HasTheBitsOfTheCpu) {
   EXPECT_FALSE(other_state == cpu);
 }
 
-/// Ranges of many lengths, from 1 element to more than a GPU updates at once, at any alignment,
-/// with gaps; more than one launch takes.
+/// Ranges of 1 to 30,000 elements at any alignment, with gaps; there are more of them than one
+/// launch takes.
 TEST_P(DeviceAdamW, UpdatesRangesWithTheirOwnCoefficients) {
   std::vector<AdamWRange> ranges;
   std::vector<UpdateRange> device_ranges;

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <map>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "scheduler/plan/kept_mappings.h"
@@ -19,7 +21,19 @@ std::vector<BlockIndex> blocks_of(const Plan& plan) {
   return blocks;
 }
 
-TEST(KeptMappings, ChunksReturnToTheirBlocksInTheSameTime) {
+/// The start of each move to the device, by chunk.
+std::map<std::pair<Space, uint32_t>, std::vector<double>> starts_of(const Plan& plan,
+                                                                    std::span<const OpTime> times) {
+  std::map<std::pair<Space, uint32_t>, std::vector<double>> starts;
+  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    if (op.kind != OpKind::Move || op.to != Tier::Device) continue;
+    starts[{op.chunk.space, op.chunk.index}].push_back(times[i].start_s);
+  }
+  return starts;
+}
+
+TEST(KeptMappings, ChunksReturnToTheirBlocksAndNoMoveStartsLater) {
   uint32_t num_before = 0, num_after = 0;
   for (uint32_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
@@ -31,8 +45,13 @@ TEST(KeptMappings, ChunksReturnToTheirBlocksInTheSameTime) {
     const Plan plan = with_kept_mappings(planned.plan, before.ops).value_or(planned.plan);
     const Simulation after = simulate(plan, c.trace, c.layout, test::kSlowMachine);
     EXPECT_LE(after.seconds, before.seconds * (1 + 1e-9));
+    const auto starts = starts_of(planned.plan, before.ops);
+    for (const auto& [chunk, now] : starts_of(plan, after.ops)) {
+      const std::vector<double>& then = starts.at(chunk);
+      ASSERT_EQ(now.size(), then.size());
+      for (size_t k = 0; k < now.size(); ++k) EXPECT_LE(now[k], then[k] + 1e-9 * before.seconds);
+    }
     EXPECT_EQ(plan.ops.size(), planned.plan.ops.size());
-    EXPECT_LE(num_mappings(plan), num_mappings(planned.plan));
     num_before += num_mappings(planned.plan);
     num_after += num_mappings(plan);
     for (const std::string& m : validate(plan, c.trace, c.layout, planned.options)) {
@@ -42,55 +61,73 @@ TEST(KeptMappings, ChunksReturnToTheirBlocksInTheSameTime) {
   EXPECT_LT(num_after, num_before * 2 / 3);
 }
 
-/// A plan of three blocks, in which chunks 0 and 1 are loaded two times.
-test::WrittenPlan plan_with_two_chunks(double second_run_s) {
-  using namespace test;
-  const auto weights = [](uint32_t chunk, uint32_t block, Op op) {
-    op.chunk = {Space::Weights, chunk};
-    op.block = BlockIndex(block);
-    return op;
-  };
-  const double end_s = second_run_s;
-  WrittenPlan written{
-      {weights(0, 0, kLoad), {0, 1}},
-      {weights(1, 1, kLoad), {1, 2}},
-      {kRun, {1, 2}, {0}},
-      {kRun, {2, end_s}, {1}},
-      {weights(2, 2, kLoad), {2, 3}},
-      {kRun, {end_s, end_s + 1}, {4}},
-      {weights(0, 0, kDrop), {end_s + 1, end_s + 1}, {2}},
-      {weights(1, 0, kLoad), {end_s + 1, end_s + 2}},
-      {weights(1, 1, kDrop), {end_s + 2, end_s + 2}, {3}},
-      {weights(0, 1, kLoad), {end_s + 2, end_s + 3}},
-      {kRun, {end_s + 3, end_s + 4}, {7, 9}},
-      {weights(1, 0, kDrop), {end_s + 4, end_s + 4}, {10}},
-      {weights(0, 1, kDrop), {end_s + 4, end_s + 4}, {10}},
-      {weights(2, 2, kDrop), {end_s + 4, end_s + 4}, {5}},
-  };
-  written.plan.num_blocks = written.plan.peak_blocks = 3;
-  return written;
+/// The operation, of this chunk of weights and this block.
+Op of_weights(uint32_t chunk, uint32_t block, Op op) {
+  op.chunk = {Space::Weights, chunk};
+  op.block = BlockIndex(block);
+  return op;
 }
 
+/// With a third block, chunks 0 and 1 need not change theirs.
 TEST(KeptMappings, AChunkThatComesBackGetsItsBlock) {
-  const test::WrittenPlan written = plan_with_two_chunks(3);
+  using namespace test;
+  WrittenPlan written{
+      {of_weights(0, 0, kLoad), {0, 1}},
+      {of_weights(1, 1, kLoad), {1, 2}},
+      {kRun, {1, 2}, {0}},
+      {kRun, {2, 3}, {1}},
+      {of_weights(0, 0, kDrop), {2, 2}, {2}},
+      {of_weights(2, 0, kLoad), {2, 3}},
+      {kRun, {3, 4}, {5}},
+      {of_weights(1, 1, kDrop), {3, 3}, {3}},
+      {of_weights(0, 1, kLoad), {4, 5}},
+      {of_weights(2, 0, kDrop), {4, 4}, {6}},
+      {of_weights(1, 0, kLoad), {5, 6}},
+      {kRun, {6, 7}, {8, 10}},
+      {of_weights(0, 1, kDrop), {7, 7}, {11}},
+      {of_weights(1, 0, kDrop), {7, 7}, {11}},
+  };
+  written.plan.num_blocks = written.plan.peak_blocks = 3;
   EXPECT_EQ(num_mappings(written.plan), 4);
   const Plan plan = with_kept_mappings(written.plan, written.times).value();
   EXPECT_EQ(num_mappings(plan), 0);
-  const std::vector<BlockIndex> blocks = blocks_of(plan);  // of chunks 0, 1, 2, 1, 0
+  const std::vector<BlockIndex> blocks = blocks_of(plan);  // of chunks 0, 1, 2, 0, 1
   ASSERT_EQ(blocks.size(), 5);
-  EXPECT_EQ(blocks[1], blocks[3]);
-  EXPECT_EQ(blocks[0], blocks[4]);
+  EXPECT_EQ(blocks[0], blocks[3]);
+  EXPECT_EQ(blocks[1], blocks[4]);
   EXPECT_NE(blocks[0], blocks[1]);
 }
 
-/// Chunk 1 comes back when its block is still used.
-TEST(KeptMappings, ABlockThatIsNotFreeIsNotWaitedFor) {
-  test::WrittenPlan written = plan_with_two_chunks(3);
-  written.times[3].end_s = 4.5;  // the call with chunk 1, whose load starts again at 4
-  const Plan plan = with_kept_mappings(written.plan, written.times).value_or(written.plan);
-  const std::vector<BlockIndex> blocks = blocks_of(plan);
-  ASSERT_EQ(blocks.size(), 5);
-  EXPECT_NE(blocks[1], blocks[3]);
+/// Chunk 0 comes back at 10 s. Chunk 2 has taken its block, and is used last until `free_s`. The
+/// block of chunk 1 has been free since 5 s.
+test::WrittenPlan plan_with_a_return(double free_s) {
+  using namespace test;
+  WrittenPlan written{
+      {of_weights(0, 0, kLoad), {0, 1}},
+      {kRun, {1, 2}, {0}},
+      {of_weights(1, 1, kLoad), {1, 2}},
+      {kRun, {2, 5}, {2}},
+      {of_weights(0, 0, kDrop), {2, 2}, {1}},
+      {of_weights(2, 0, kLoad), {3, 4}},
+      {kRun, {5, free_s}, {5}},
+      {of_weights(1, 1, kDrop), {5, 5}, {3}},
+      {of_weights(0, 1, kLoad), {10, 11}},
+      {kRun, {11, 12}, {8}},
+      {of_weights(2, 0, kDrop), {12, 12}, {6}},
+      {of_weights(0, 1, kDrop), {12, 12}, {9}},
+  };
+  written.plan.num_blocks = written.plan.peak_blocks = 2;
+  return written;
+}
+
+TEST(KeptMappings, AFormerBlockMustHaveBeenFreeForAShortTime) {
+  const test::WrittenPlan early = plan_with_a_return(9);
+  EXPECT_EQ(num_mappings(early.plan), 2);
+  EXPECT_EQ(num_mappings(with_kept_mappings(early.plan, early.times).value()), 0);
+  for (const double free_s : {9.99, 10.0, 10.5}) {
+    const test::WrittenPlan late = plan_with_a_return(free_s);
+    EXPECT_FALSE(with_kept_mappings(late.plan, late.times)) << free_s;
+  }
 }
 
 /// The weights of a resident chunk return to blocks that the next step expects.

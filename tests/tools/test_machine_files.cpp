@@ -205,7 +205,7 @@ TEST_F(MachineFiles, ThatDoNotExistAreRefused) {
   EXPECT_FAILS(plan({"--machine", "rtx4070"}), 2, "did you mean rtx4070ti-super?");
   EXPECT_FAILS(plan({"--machine", "4090"}), 2, "did you mean rtx4090?");
   EXPECT_FAILS(plan({"--machine", "gtx-970"}), 2,
-               "`ebb plan --machine rtx4090 --write-machine FILE`");
+               "write one with `ebb plan --machine rtx4090 --write-machine FILE`");
 }
 
 }  // namespace

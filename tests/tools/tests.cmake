@@ -9,7 +9,7 @@ ebb_test(test_tools
 # They plan many times, which takes minutes under a sanitizer. test_trainer and test_views plan there, too.
 ebb_test(test_planning
   SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_outdated_rates.cpp
-    tools/test_plan.cpp tools/test_plan_ranks.cpp tools/test_plan_sweep.cpp
+    tools/test_plan.cpp tools/test_plan_ranks.cpp tools/test_plan_sweep.cpp tools/test_plan_advice.cpp
   LIBS test_support ebb_tools NOT_SANITIZED)
 # The output of a run, and its warnings and advice. They have no threads of their own.
 ebb_test(test_views

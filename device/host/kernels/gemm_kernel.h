@@ -70,7 +70,7 @@ struct Upcoming {
 /// The destination of a finished tile.
 struct TileTarget {
   void* c;
-  const void* old;  ///< the tile to which Write::Add adds, placed as c
+  const void* old;  ///< read with Write::Add, which adds this tile; rows as those of c
   DType dtype;
   int64_t row_stride;
   int64_t rows, columns;  ///< the part of the tile that is in C
