@@ -33,12 +33,16 @@ struct ChunkRecord {
   /// That rank is on the same machine. If not, the weights are copied to this machine before each
   /// load.
   bool is_near = true;
-  /// Where all planes of the chunk are stored, and so who updates it: the host of the owner, or the
-  /// device of this rank. A chunk on the device is also resident. Host for a chunk of another rank.
+  /// Where all planes of the chunk are stored, and so who updates it:
+  /// - Host: the host of the owner.
+  /// - Device: the device of the only rank. The chunk is also resident.
+  /// - Peer: the device of the owner, which may be this rank, in memory that the devices of all
+  ///   ranks can read. The weights are copied from there to a block before a call uses them. Only
+  ///   with Division::sums_on_devices.
   Tier tier = Tier::Host;
   UpdateTime update = UpdateTime::Never;
   /// The gradient buffer in which the finished gradient waits for an update on the host; kNone if
-  /// the device or another rank updates the chunk, or nothing does.
+  /// a device or another rank updates the chunk, or nothing does.
   BufferIndex gradient_buffer = kNone;
   /// The weights are on the device when a step begins and when it ends. If the host updates the
   /// chunk, they are loaded again after the update.
@@ -51,10 +55,18 @@ struct ChunkRecord {
   BlockIndex first_block = kNone, last_block = kNone;
 
   bool is_trained() const { return update != UpdateTime::Never; }
-  /// The planes are on the device. False for resident weights whose planes are in host memory.
+  /// The planes are on the device of the only rank. False for resident weights whose planes are in
+  /// host memory.
   bool is_on_device() const { return tier == Tier::Device; }
+  /// The planes are on the device of the owner, in memory that all devices can read.
+  bool is_on_owner() const { return tier == Tier::Peer; }
+  /// The planes are in the memory of the device of this rank.
+  bool has_device_state() const { return is_on_device() || (is_on_owner() && is_mine); }
   /// The planes are in the host memory of this rank, so its host makes the update.
   bool is_at_home() const { return is_mine && tier == Tier::Host; }
+  /// If the chunk is trained, the update thread of this rank makes its update, on the host or on
+  /// the device. False for an update on the compute stream.
+  bool is_updated_by_update_thread() const { return is_mine && !is_on_device(); }
   /// Deferred or speculative, also if another rank updates the chunk.
   bool is_deferred() const {
     return update == UpdateTime::Deferred || update == UpdateTime::Speculative;

@@ -91,14 +91,14 @@ Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const Home
   return cuts;
 }
 
-/// [chunk] the number of chunks before it in the home of its owner; kNone: its planes are on the
+/// [chunk] the number of chunks before it in the home of its owner; kNone: its planes are on a
 /// device.
 std::vector<uint32_t> home_indices(const Layout& layout, const HomeOptions& options) {
   std::vector<uint32_t> indices(layout.num_chunks(), kNone);
   std::vector<uint32_t> next(options.place.num_ranks, 0);
   for (uint32_t c = 0; c < indices.size(); ++c) {
     const ChunkRecord chunk = options.chunks.empty() ? ChunkRecord{} : options.chunks[c];
-    if (!chunk.is_on_device()) indices[c] = next[chunk.owner]++;
+    if (chunk.tier == Tier::Host) indices[c] = next[chunk.owner]++;
   }
   return indices;
 }
@@ -213,7 +213,7 @@ std::byte* Home::plane(size_t i, ChunkIndex chunk) const {
 
 /// In the plane of its owner.
 uint64_t Home::first_byte(size_t plane, ChunkIndex chunk) const {
-  EBB_CHECK(home_index_[chunk] != kNone, "the planes of this chunk are on the device");
+  EBB_CHECK(home_index_[chunk] != kNone, "the planes of this chunk are on a device");
   return infos_[plane].bytes(home_index_[chunk] * chunk_elements_);
 }
 

@@ -1,18 +1,18 @@
 // The home: the host memory in which the training state is stored, one plane after the other.
 // device/planes.h describes the planes.
 //
-// The planes of a chunk are stored either in the home or on the device, during the whole run. A
-// load copies weights to the device, and the home keeps them. A chunk whose planes are stored on
-// the device takes no home memory. The home also has the gradient buffers, the host buffers for
+// The planes of a chunk are stored either in the home or on a device, during the whole run. A load
+// copies weights to the device, and the home keeps them. A chunk whose planes are stored on a
+// device takes no home memory. The home also has the gradient buffers, the host buffers for
 // gradient sums and activations that a plan stores between their uses, and the partial norms.
 // Everything that loads and stores copy is one buffer of MemoryKind::Home, which is pinned as far
 // as the limit allows.
 //
-// With several ranks, the planes of a chunk are in the home of its owner. The caller then gives the
-// memory of the home, which all ranks of this machine can address, has it pinned (Device::share()),
-// and connects the homes of all ranks. Ranks of other machines copy from the home (Ranks::read()).
-// Where groups are added in host memory, the home also has slots for their sums
-// (scheduler/plan/sum_slots.h).
+// With several ranks, the planes of a chunk are in the home of its owner, or on its device. The
+// caller then gives the memory of the home, which all ranks of this machine can address, has it
+// pinned (Device::share()), and connects the homes of all ranks. Ranks of other machines copy from
+// the home (Ranks::read()). Where groups are added in host memory, the home also has slots for
+// their sums (scheduler/plan/sum_slots.h).
 //
 // The constructor allocates all memory, or uses that of the caller. Methods are thread-safe. During
 // a plan, the plan orders the accesses to the memory itself, except those of a reader of the state,
@@ -161,7 +161,7 @@ class Home {
   uint64_t chunk_elements_;
   size_t gradient_buffer_bytes_;
   RankPlace place_;
-  /// [chunk] the number of chunks before it in the home of its owner; kNone: it is on the device
+  /// [chunk] the number of chunks before it in the home of its owner; kNone: it is on a device
   std::vector<uint32_t> home_index_;
   std::vector<uint32_t> stored_sums_, stored_activations_;
   std::span<const PlaneInfo> infos_;

@@ -12,9 +12,11 @@
 
 namespace ebb {
 
-/// None: nowhere. A move from None allocates. Peer as the source of a move is host memory of
-/// another machine; Peer as the target is memory of this device that other devices read. Entries of
-/// a ledger are of Host or Device.
+/// None: nowhere. A move from None allocates. Peer: memory that belongs to a rank and that others
+/// read. A move from Peer to Host copies from the host memory of another machine; a move between
+/// Peer and Device copies to or from memory of a device that the devices of other ranks read.
+/// Planes of Peer are in such memory of their owner, which may be this rank. Entries of a ledger
+/// are of Host or Device.
 enum class Tier : uint8_t { None, Host, Device, Peer };
 std::string_view name_of(Tier tier);
 

@@ -105,6 +105,17 @@ std::string fits_text(const PlannedStep& step) {
                      host_gigabytes_text(step));
 }
 
+/// What a step loads, and which part of it does not come from the host memory of this machine.
+std::string loads_text(const Plan& plan) {
+  std::string text = format_bytes(plan.loaded_bytes);
+  const auto add = [&](size_t bytes, std::string_view from) {
+    if (bytes > 0) text += fmt::format(" ({} of it from {})", format_bytes(bytes), from);
+  };
+  add(plan.fetched_bytes, "other machines");
+  add(plan.gathered_bytes, "the devices of the owners");
+  return text;
+}
+
 /// True if the host memory is about too small for the chunks that stay on the device. A smaller
 /// device budget also stores more of a step in host memory.
 bool home_is_short(const PlannedStep& step) {
@@ -112,7 +123,7 @@ bool home_is_short(const PlannedStep& step) {
   size_t needed = step.prepared.ledger.total(Tier::Host);
   const bool keeps_gradients = updates_after_norm(step.prepared.options);
   const size_t gradient_bytes = keeps_gradients ? size_of(layout.gradient_type()) : 0;
-  for (const ChunkIndex c : step.prepared.plan.chunks_that(&ChunkRecord::is_on_device)) {
+  for (const ChunkIndex c : step.prepared.plan.chunks_that(&ChunkRecord::has_device_state)) {
     const uint64_t elements = layout.chunk_elements(c);
     needed += state_bytes(layout.weight_type(), elements) + elements * gradient_bytes;
   }
@@ -346,17 +357,13 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
          "\"at best\" is the time of this plan with the optimistic value of each rate; the plan "
          "is chosen for the pessimistic values");
   }
-  const size_t fetched_bytes = p.plan.fetched_bytes;
-  line("traffic", fmt::format("a step loads {}{} and stores {}, in {} chunks of {} and {} blocks{}",
-                              format_bytes(p.plan.loaded_bytes),
-                              fetched_bytes > 0 ? fmt::format(" ({} of it from other machines)",
-                                                              format_bytes(fetched_bytes))
-                                                : "",
-                              format_bytes(p.plan.stored_bytes), p.layout->num_chunks(),
-                              format_bytes(p.layout->chunk_bytes()), p.num_blocks,
-                              p.device.kind == DeviceKind::Cuda
-                                  ? fmt::format(", and maps {} blocks", num_mappings(p.plan))
-                                  : ""));
+  line("traffic",
+       fmt::format("a step loads {} and stores {}, in {} chunks of {} and {} blocks{}",
+                   loads_text(p.plan), format_bytes(p.plan.stored_bytes), p.layout->num_chunks(),
+                   format_bytes(p.layout->chunk_bytes()), p.num_blocks,
+                   p.device.kind == DeviceKind::Cuda
+                       ? fmt::format(", and maps {} blocks", num_mappings(p.plan))
+                       : ""));
   for (const std::string& reasons : traffic_reasons(traffic_of(p.plan, *p.layout))) {
     line("", reasons);
   }

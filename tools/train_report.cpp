@@ -106,15 +106,23 @@ std::string left_to_next_step(const Plan& plan) {
   if (const uint32_t num = plan.count(&ChunkRecord::is_on_device); num > 0) {
     text += fmt::format(", with the optimizer state of {},", num);
   }
-  return text.empty() ? text : text + " until the next step";
+  if (!text.empty()) text += " until the next step";
+  if (const uint32_t num = plan.count(&ChunkRecord::is_on_owner); num > 0) {
+    text += fmt::format("; the state of {} chunks is on the devices of their owners", num);
+  }
+  return text;
 }
 
 /// The rates of the machine during this step: measured for the kernels and the optimizer, given for
 /// the emulated link and network.
 Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const Layout& layout = *setup.prepared.layout;
+  uint64_t num_updated = 0;
+  for (const ChunkIndex c : setup.prepared.plan.chunks_that(&ChunkRecord::is_at_home)) {
+    num_updated += layout.chunk_elements(c);
+  }
   const double update_bytes =
-      static_cast<double>(layout.num_model_parameters()) *
+      static_cast<double>(num_updated) *
       update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
   const bool shared_cores = setup.device.profile.kind == DeviceKind::Host;
   const bool emulates = setup.device.emulate_compute.has_value();

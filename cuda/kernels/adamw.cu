@@ -145,12 +145,15 @@ namespace ebb {
 
 using namespace cuda;
 
-size_t AdamWUpdate::workspace_bytes(const GpuLaunch&) const { return coefficients.size_bytes(); }
+size_t AdamWUpdate::workspace_bytes(const GpuLaunch&) const {
+  return fetched != nullptr ? 0 : coefficients.size_bytes();
+}
 
 void AdamWUpdate::run(const GpuLaunch& gpu) const {
-  auto* const fetched = gpu.scratch<AdamWCoefficients>(coefficients.size_bytes());
+  auto* const copy =
+      fetched != nullptr ? fetched : gpu.scratch<AdamWCoefficients>(coefficients.size_bytes());
   const auto count = static_cast<int>(coefficients.size());
-  launch("adamw coefficients", gpu.stream, dim3(1), kElementThreads, 0, fetch_coefficients, fetched,
+  launch("adamw coefficients", gpu.stream, dim3(1), kElementThreads, 0, fetch_coefficients, copy,
          coefficients.data(), count);
   for (size_t first = 0; first < ranges.size(); first += kRangesAtOnce) {
     const auto part = ranges.subspan(first, std::min(kRangesAtOnce, ranges.size() - first));
@@ -163,7 +166,7 @@ void AdamWUpdate::run(const GpuLaunch& gpu) const {
     with_adamw_view(planes, [&]<class W, class G>(const AdamWView<W, G>& at) {
       launch("adamw", gpu.stream, blocks_for(std::min(now.num_tiles, kMostBlocks), 1),
              kElementThreads, coefficients.size_bytes(), update<W, G>, at, planes_are_wide(at), now,
-             fetched, count);
+             copy, count);
     });
   }
 }

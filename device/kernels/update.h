@@ -40,6 +40,8 @@ struct AdamWUpdate {
   Planes planes = {};
   std::span<const UpdateRange> ranges = {};
   std::span<const AdamWCoefficients> coefficients = {};  ///< pinned; read when the update runs
+  /// Device memory for a copy of them. Null: the copy is in the workspace. Only a GPU needs one.
+  AdamWCoefficients* fetched = nullptr;
 
   Cost check() const;
   size_t workspace_bytes(const GpuLaunch& gpu) const;

@@ -21,9 +21,19 @@ std::vector<ChunkIndex> spread(const std::vector<ChunkIndex>& chunks, uint64_t m
   return some;
 }
 
+/// The planes of the first chunks, so many of each rank, are on the devices of their owners. All
+/// ranks decide the same, and no block is set aside.
+void decide_owner_updates(const PlanOptions& options, std::vector<ChunkRecord>& chunks) {
+  const uint64_t num = uint64_t{options.schedule.device_updates} * options.division.place.num_ranks;
+  for (size_t c = 0; c < std::min<uint64_t>(num, chunks.size()); ++c) {
+    if (chunks[c].is_trained()) chunks[c].tier = Tier::Peer;
+  }
+}
+
 /// The device updates the chunks that are rounded last, because the next forward begins with them.
 void decide_device_updates(const std::vector<ChunkIndex>& order, const Layout& layout,
                            const PlanOptions& options, ChunkDecisions& decisions) {
+  if (options.division.sums_on_devices) return decide_owner_updates(options, decisions.chunks);
   if (options.division.stores_groups()) return;  // the gradients are in host memory
   const uint32_t blocks = blocks_of_device_update(layout, options.update_after_norm);
   const size_t num = std::min<size_t>(
@@ -55,15 +65,18 @@ void decide_sums(const std::vector<ChunkIndex>& order, const ChunkTrace& chunk_t
 }
 
 /// Decides which updates are deferred, if any may be. With clipping these are all updates on the
-/// host. Without, they are a share, spread over the backward so that the optimizer is always busy.
-/// `order`: the chunks that the host updates.
+/// update stream. Without, they are a share of the chunks of each owner, spread over the backward
+/// so that each optimizer is always busy. `order`: the chunks whose updates may be deferred.
 void decide_times(const std::vector<ChunkIndex>& order, const PlanOptions& options,
                   std::vector<ChunkRecord>& chunks) {
   const auto share_of = [&](size_t i) {
     return static_cast<size_t>(options.schedule.deferred_share * static_cast<double>(i));
   };
+  std::vector<size_t> num_of(options.division.place.num_ranks, 0);  // [owner] so far
   for (size_t i = 0; i < order.size(); ++i) {
-    const bool is_in_share = i + kLastToFinish < order.size() && share_of(i + 1) > share_of(i);
+    const size_t of_owner = num_of[chunks[order[i]].owner]++;
+    const bool is_in_share =
+        i + kLastToFinish < order.size() && share_of(of_owner + 1) > share_of(of_owner);
     const bool is_deferred =
         options.schedule.update != UpdateOrder::Wait && (options.update_after_norm || is_in_share);
     if (is_deferred) chunks[order[i]].update = UpdateTime::Deferred;
@@ -103,27 +116,40 @@ void assign_buffers(const std::vector<ChunkIndex>& order, const PlanOptions& opt
   }
 }
 
-/// Chooses the speculative updates among the deferred ones, evenly spread over the order in which
-/// gradients are rounded. So updates that are deferred lie between them, in the backward and in the
-/// next forward, and neither waits for many updates in a row. The chunk that is rounded last is
-/// chosen last, because the next forward begins with it. A chunk qualifies if nothing reads its
-/// weights after its gradient is rounded.
-void decide_speculative(const ChunkTrace& chunk_trace, uint32_t most,
+/// Chooses the speculative updates among the deferred ones: the same share of the chunks of each
+/// owner, evenly spread over the order in which gradients are rounded. So updates that are deferred
+/// lie between them, in the backward and in the next forward, and neither waits for many updates in
+/// a row. The chunk that is rounded last is chosen last, because the next forward begins with it. A
+/// chunk qualifies if nothing reads its weights after its gradient is rounded. If this function
+/// chose n chunks, then with n as the most it chooses the same ones.
+void decide_speculative(const ChunkTrace& chunk_trace, const PlanOptions& options,
                         std::vector<ChunkRecord>& chunks) {
   std::vector<ItemIndex> last_use(chunk_trace.num_flat(), ItemIndex(0));
   for (ItemIndex i{0}; i < chunk_trace.items.size(); ++i) {
     for (const ChunkUse& use : chunk_trace.uses_of(chunk_trace.items[i])) last_use[use.chunk] = i;
   }
-  std::vector<ChunkIndex> fit;
+  std::vector<std::vector<ChunkIndex>> fit(options.division.place.num_ranks);  // [owner]
+  uint64_t num_fit = 0;
   for (ItemIndex i{0}; i < chunk_trace.items.size(); ++i) {
     const ChunkTraceItem& item = chunk_trace.items[i];
     if (!item.is_round()) continue;
     const ChunkIndex c = item.rounded_chunk;
     const FlatIndex weights = chunk_trace.flat_index({Space::Weights, c});
-    if (chunks[c].is_deferred() && last_use[weights] < i) fit.push_back(c);
+    const bool may_speculate = chunks[c].is_deferred() && !chunks[c].is_on_owner();
+    if (!may_speculate || last_use[weights] >= i) continue;
+    fit[chunks[c].owner].push_back(c);
+    ++num_fit;
   }
-  std::ranges::reverse(fit);
-  for (const ChunkIndex c : spread(fit, most)) chunks[c].update = UpdateTime::Speculative;
+  if (num_fit == 0) return;
+  const uint64_t most = std::min<uint64_t>(options.schedule.speculated_chunks, num_fit);
+  const auto share_of = [&](uint64_t num) { return num * most / num_fit; };
+  uint64_t num_before = 0;  // of the owners before this one
+  for (std::vector<ChunkIndex>& of_owner : fit) {
+    std::ranges::reverse(of_owner);
+    const uint64_t num = share_of(num_before + of_owner.size()) - share_of(num_before);
+    for (const ChunkIndex c : spread(of_owner, num)) chunks[c].update = UpdateTime::Speculative;
+    num_before += of_owner.size();
+  }
 }
 
 /// The chunks whose weights are used, ascending.
@@ -190,12 +216,16 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
   decide_device_updates(order, layout, options, decisions);
   std::erase_if(order, [&](ChunkIndex c) { return decisions.chunks[c].is_on_device(); });
   decide_sums(order, chunk_trace, options.schedule.kept_sums, decisions);
-  // All ranks decide the same about the times of updates.
-  decide_times(order, options, decisions.chunks);
-  if (options.update_after_norm) {
-    decide_speculative(chunk_trace, options.schedule.speculated_chunks, decisions.chunks);
+  // All ranks decide the same about the times of updates. Those on devices take little time.
+  std::vector<ChunkIndex> deferrable = order;
+  if (!options.update_after_norm) {
+    std::erase_if(deferrable, [&](ChunkIndex c) { return decisions.chunks[c].is_on_owner(); });
   }
-  std::erase_if(order, [&](ChunkIndex c) { return !decisions.chunks[c].is_mine; });
+  decide_times(deferrable, options, decisions.chunks);
+  if (options.update_after_norm) {
+    decide_speculative(chunk_trace, options, decisions.chunks);
+  }
+  std::erase_if(order, [&](ChunkIndex c) { return !decisions.chunks[c].is_at_home(); });
   assign_buffers(order, options, decisions);
   return decisions;
 }

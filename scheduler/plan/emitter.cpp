@@ -29,8 +29,8 @@ void Emitter::emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, It
 void Emitter::emit_assignment(const Assignment& assignment) {
   const ChunkId id = chunk_trace_.chunk_id(assignment.chunk);
   OpIndex source = assignment.copy ? update_before(id) : kNone;
-  Op move =
-      make_move(id, assignment.copy ? Tier::Host : Tier::None, Tier::Device, assignment.block);
+  Op move = make_move(id, assignment.copy ? source_of(id, plan_) : Tier::None, Tier::Device,
+                      assignment.block);
   const bool is_fetched =
       assignment.copy && id.space == Space::Weights && !plan_.chunks[id.index].is_near;
   if (is_fetched) {
@@ -49,6 +49,7 @@ void Emitter::emit_assignment(const Assignment& assignment) {
   if (is_fetched) last_load_of_slot_[move.slot] = index;
   pending_load_[assignment.chunk] = index;
   plan_.loaded_bytes += layout_.used_bytes(id);
+  if (is_gather(move)) plan_.gathered_bytes += layout_.used_bytes(id);
 }
 
 /// Fetches weights from the machine of their owner to the slot whose last fetch is longest ago.
@@ -138,12 +139,13 @@ void Emitter::emit_store_partial_norms(ChunkIndex c, OpIndex finish) {
 
 void Emitter::emit_update(ChunkIndex c, OpIndex wait, bool deferred) {
   const BufferIndex buffer = plan_.chunks[c].gradient_buffer;
-  last_update_[c] = last_update_of_buffer_[buffer] = emit({.kind = OpKind::Update,
-                                                           .stream = StreamKind::Update,
-                                                           .chunk = {Space::Weights, c},
-                                                           .gradient_buffer = buffer,
-                                                           .deferred = deferred},
-                                                          {wait});
+  last_update_[c] = emit({.kind = OpKind::Update,
+                          .stream = StreamKind::Update,
+                          .chunk = {Space::Weights, c},
+                          .gradient_buffer = buffer,
+                          .deferred = deferred},
+                         {wait});
+  if (buffer != kNone) last_update_of_buffer_[buffer] = last_update_[c];
   emit_send(Message::Weights, {Space::Weights, c}, {last_update_[c]}, deferred);
 }
 
@@ -241,7 +243,8 @@ void Emitter::emit_end() {
     emit_norm();
     for (ChunkIndex c{0}; c < plan_.chunks.size(); ++c) {
       const ChunkRecord& chunk = plan_.chunks[c];
-      const bool is_left = chunk.update == UpdateTime::AfterNorm && chunk.is_at_home();
+      const bool is_left =
+          chunk.update == UpdateTime::AfterNorm && chunk.is_updated_by_update_thread();
       if (is_left) emit_update(c, norm_);
     }
   }

@@ -28,9 +28,10 @@ enum class OpKind : uint8_t {
   /// (in the space of gradients), and make its partial norms. It comes after the last call that
   /// adds to these sums or reads weights of the chunk, so an update may follow at once.
   Round,
-  /// The optimizer's step on a parameter chunk, on the host or on the compute stream. After a
-  /// Speculate: keep its update, or undo it and make it with the clip scale, or make it if the
-  /// Speculate did nothing.
+  /// The optimizer's step on a parameter chunk: on the compute stream for a chunk of Tier::Device.
+  /// Otherwise the update thread makes it on the host, or, for a chunk of Tier::Peer, submits it to
+  /// the device and waits. After a Speculate: keep its update, or undo it and make it with the clip
+  /// scale, or make it if the Speculate did nothing.
   Update,
   /// An update on the host before the norm is known, which can be undone. It may do nothing.
   Speculate,
@@ -43,8 +44,9 @@ enum class OpKind : uint8_t {
   /// because the others come before that one on the store stream; with groups, it names the last
   /// AddGroups. With several ranks it also names the Receive of the norms.
   Norm,
-  /// Add the stored sums of all groups for a parameter chunk of this rank, round them to the
-  /// finished gradient in host memory, and make its partial norms. It takes the place of Round.
+  /// Add the stored sums of all groups for a parameter chunk of this rank, and make its partial
+  /// norms. The sum is rounded to the finished gradient, in a gradient buffer, or on the device if
+  /// the device updates the chunk. It takes the place of Round.
   AddGroups,
   Send,     ///< tell the other ranks that something is done (Op::message)
   Receive,  ///< wait until the other ranks have told this one (Op::message)
@@ -70,7 +72,8 @@ struct Op {
   ChunkId chunk = {};
   CallIndex call = kNone;    ///< Call
   BlockIndex block = kNone;  ///< Move to the device, and Drop
-  /// Move of a gradient to the host; AddGroups, Speculate, Update on the host.
+  /// Move of a gradient to the host; AddGroups, Speculate, Update on the host. kNone: the gradient
+  /// is on the device, or the operation has none.
   BufferIndex gradient_buffer = kNone;
   /// With several groups or ranks: where complete gradient sums are stored, or weights of another
   /// machine wait for their load (message.h).
@@ -82,10 +85,17 @@ struct Op {
   uint32_t num_waits = 0;
 };
 
+/// Does it copy weights from the memory of another machine to a fetch slot?
+inline bool is_fetch(const Op& op) {
+  return op.kind == OpKind::Move && op.from == Tier::Peer && op.to == Tier::Host;
+}
+/// Does it copy weights from the device of their owner to a block? It counts as a load.
+inline bool is_gather(const Op& op) {
+  return op.kind == OpKind::Move && op.from == Tier::Peer && op.to == Tier::Device;
+}
 /// Is the operation a load or a store?
 inline bool is_copy(const Op& op) {
-  return op.kind == OpKind::Move && op.from != Tier::None && op.from != Tier::Peer &&
-         op.to != Tier::Peer;
+  return op.kind == OpKind::Move && op.from != Tier::None && !is_fetch(op) && op.to != Tier::Peer;
 }
 /// Does it copy complete gradient sums to memory of this device that the devices of other ranks can
 /// read?
@@ -99,14 +109,15 @@ struct MoveInfo {
   StreamKind stream;
 };
 /// All moves that exist. For a further tier, add rows, and change is_copy() so that it does not
-/// count them. If planes are stored there, check each use of is_on_device(), where false now means
-/// "in host memory", of is_at_home(), which now also means "the host of this rank updates it", and
-/// each test of Op::from and Op::to. They are in chunk/home.cpp, scheduler/ and tools/.
+/// count them. If planes are stored there, check each use of the functions of ChunkRecord that read
+/// its tier, and each test of Op::from and Op::to. They are in chunk/home.cpp, scheduler/ and
+/// tools/.
 inline constexpr MoveInfo kMoves[] = {
     {Tier::None, Tier::Device, "allocate", StreamKind::Compute},
     {Tier::Host, Tier::Device, "load", StreamKind::Load},
     {Tier::Device, Tier::Host, "store", StreamKind::Store},
     {Tier::Peer, Tier::Host, "fetch", StreamKind::Fetch},
+    {Tier::Peer, Tier::Device, "gather", StreamKind::Load},
     {Tier::Device, Tier::Peer, "share", StreamKind::Store},
 };
 /// The row of a move; null if the move does not exist.

@@ -47,9 +47,13 @@ double gradient_bytes(const Layout& layout, ChunkIndex chunk) {
   return round_bytes(layout, 0, chunk);
 }
 
+const ChunkRecord& record_of(const Op& op, const RankStep& step) {
+  return step.plan.chunks[op.chunk.index];
+}
+
 /// The time in which a device adds the sums of all groups: it reads those of other ranks in the
-/// memory of their devices, and reads and writes its own memory for each addition. Then it stores
-/// the gradient, which the host copies to its buffer.
+/// memory of their devices, and reads and writes its own memory for each addition. If the host
+/// makes the update, the device then stores the gradient, which the host copies to its buffer.
 double device_add_s(const RankStep& step, ChunkIndex chunk, const Machine& machine) {
   constexpr double kAccessesOfAddition = 3;
   const Division& division = step.plan.division;
@@ -58,9 +62,26 @@ double device_add_s(const RankStep& step, ChunkIndex chunk, const Machine& machi
   const double added_s = std::max(
       time_of(bytes(division.num_groups - num_own), machine.peer_bytes_per_s),
       time_of(kAccessesOfAddition * bytes(division.num_groups), machine.device_bytes_per_s));
+  if (step.plan.chunks[chunk].is_on_owner()) return added_s;
   const double stored_bytes = gradient_bytes(step.layout, chunk);
   return added_s + time_of(stored_bytes, machine.store_bytes_per_s) +
          time_of(2 * stored_bytes, machine.update_bytes_per_s);
+}
+
+/// The time in which the device of the owner updates the chunk. On shared cores it is as fast as
+/// the host.
+double owner_update_s(double bytes, const Machine& machine) {
+  return time_of(bytes,
+                 machine.shared_cores ? machine.update_bytes_per_s : machine.device_bytes_per_s);
+}
+
+/// The time in which weights are copied from the device of their owner. All ranks need a chunk at
+/// about the same time, so its owner sends it to all others at once. Without a rate between devices
+/// the time is that of a load.
+double gather_s(double bytes, const RankStep& step, const Machine& machine, bool is_mine) {
+  if (is_mine) return time_of(2 * bytes, machine.device_bytes_per_s);
+  if (machine.peer_bytes_per_s <= 0) return time_of(bytes, machine.load_bytes_per_s);
+  return time_of(bytes * (step.plan.division.place.num_ranks - 1), machine.peer_bytes_per_s);
 }
 
 /// A byte from another machine is written to the buffer of the link, and copied from there; and
@@ -114,6 +135,10 @@ double duration_s(const Op& op, const RankStep& step, const Machine& machine) {
   if (op.kind == OpKind::Call) return seconds_of(step.trace.calls[op.call].cost, machine);
   const double bytes = moved_bytes(op, step);
   if (bytes == 0) return 0;
+  if (is_gather(op)) return gather_s(bytes, step, machine, record_of(op, step).is_mine);
+  if (op.kind == OpKind::Update && record_of(op, step).is_on_owner()) {
+    return owner_update_s(bytes, machine);
+  }
   const StreamInfo& stream = info_of(op.stream);
   if (stream.bytes_per_s == nullptr) return 0;
   const double start_s = stream.start_s != nullptr ? machine.*stream.start_s : 0;
@@ -121,7 +146,9 @@ double duration_s(const Op& op, const RankStep& step, const Machine& machine) {
 }
 
 double host_bytes(const Op& op, const RankStep& step) {
-  if (is_share(op)) return 0;
+  if (is_share(op) || is_gather(op)) return 0;
+  const bool ends_gradient = op.kind == OpKind::AddGroups || op.kind == OpKind::Update;
+  if (ends_gradient && record_of(op, step).is_on_owner()) return 0;
   if (op.kind == OpKind::AddGroups && step.plan.division.sums_on_devices) {
     return 3 * gradient_bytes(step.layout, ChunkIndex(op.chunk.index));
   }
@@ -132,7 +159,7 @@ double host_bytes(const Op& op, const RankStep& step) {
 }
 
 double network_bytes(const Op& op, const RankStep& step) {
-  if (op.kind == OpKind::Move && op.from == Tier::Peer) return moved_bytes(op, step);
+  if (is_fetch(op)) return moved_bytes(op, step);
   if (op.kind != OpKind::AddGroups) return 0;
   return sum_bytes(step.layout, num_far_groups(step.plan.division), ChunkIndex(op.chunk.index));
 }

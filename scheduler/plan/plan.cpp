@@ -93,6 +93,11 @@ Plan make_plan(const ChunkTrace& plain, const Trace& trace, const Layout& layout
   return plan_chunk_trace(updating, layout, options, std::move(decisions));
 }
 
+Tier source_of(ChunkId chunk, const Plan& plan) {
+  const bool is_on_owner = chunk.space == Space::Weights && plan.chunks[chunk.index].is_on_owner();
+  return is_on_owner ? Tier::Peer : Tier::Host;
+}
+
 Plan make_initialise_plan(const Plan& plan) {
   Plan initialise{.chunks = plan.chunks};
   for (ChunkRecord& chunk : initialise.chunks) {
@@ -125,8 +130,9 @@ Plan make_warm_up_plan(const Plan& plan, const Layout& layout) {
     const ChunkRecord& chunk = warm_up.chunks[c];
     if (chunk.is_on_device()) continue;
     const ChunkId id{Space::Weights, c};
-    Op load = make_move(id, Tier::Host, Tier::Device, chunk.last_block);
+    Op load = make_move(id, source_of(id, plan), Tier::Device, chunk.last_block);
     warm_up.loaded_bytes += layout.used_bytes(id);
+    if (is_gather(load)) warm_up.gathered_bytes += layout.used_bytes(id);
     if (chunk.is_near) {
       add(load, kNone);
       continue;

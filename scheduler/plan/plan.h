@@ -35,6 +35,11 @@
 // other planes are beside the blocks. The planner chooses the chunks whose gradients are finished
 // last and whose weights the forward needs first.
 //
+// With several ranks whose devices add the sums of groups, the planes of some chunks are on the
+// devices of their owners (ChunkRecord::is_on_owner): the first ones, as many of each rank. These
+// devices update them, deferred with clipping or fp16 and early otherwise. A rank copies the
+// weights of a chunk from there to a block before a call uses them.
+//
 // Everything here is a plain value or a pure function.
 #pragma once
 
@@ -105,12 +110,13 @@ struct Plan {
   std::vector<uint32_t> stored_sums =
       {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations =
-      {};                    ///< chunks of activations that leave between uses, ascending
-  size_t loaded_bytes = 0;   ///< of chunks
-  size_t stored_bytes = 0;   ///< of stores to host memory; not of partial norms and AddGroups
-  uint32_t fetch_slots = 0;  ///< for Op::slot of weights
-  size_t fetched_bytes = 0;  ///< of chunks
-  uint32_t peak_blocks = 0;  ///< the most blocks in use at once
+      {};                     ///< chunks of activations that leave between uses, ascending
+  size_t loaded_bytes = 0;    ///< of chunks; also of those that are gathered
+  size_t gathered_bytes = 0;  ///< of weights from the devices of their owners
+  size_t stored_bytes = 0;    ///< of stores to host memory; not of partial norms and AddGroups
+  uint32_t fetch_slots = 0;   ///< for Op::slot of weights
+  size_t fetched_bytes = 0;   ///< of chunks
+  uint32_t peak_blocks = 0;   ///< the most blocks in use at once
 
   /// The number of chunks of which this is true, for example count(&ChunkRecord::is_deferred).
   uint32_t count(bool (ChunkRecord::*is)() const) const;
@@ -124,6 +130,9 @@ struct Plan {
     return std::span(waits).subspan(op.first_wait, op.num_waits);
   }
 };
+
+/// The tier from which a load of this chunk copies.
+Tier source_of(ChunkId chunk, const Plan& plan);
 
 /// Throws PlanError where options.num_blocks < smallest_need(chunk_trace, trace).num_blocks
 /// (block_need.h).

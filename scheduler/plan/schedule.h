@@ -79,7 +79,8 @@ struct ScheduleFields {
   Field<uint32_t> speculated_chunks = {};
   /// How many chunks of weights are resident and updated by the host, if so many can be.
   Field<uint32_t> resident_chunks = {};
-  /// How many chunks the device updates, if it has memory for so many.
+  /// How many chunks the device updates, if it has memory for so many. With several ranks: how many
+  /// of each rank, the same number on all ranks; only if sums_on_devices is true.
   Field<uint32_t> device_updates = {};
   /// Of how many other chunks the gradient sums stay on the device between their uses, if it has
   /// memory for so many. The sums of the remaining chunks may be stored and loaded again for each

@@ -54,7 +54,7 @@ struct Machine {
   double device_bytes_per_s = 0;              ///< device memory
   double load_bytes_per_s = 0;                ///< host to device
   double store_bytes_per_s = 0;
-  double peer_bytes_per_s = 0;     ///< from the memory of the other devices of the machine
+  double peer_bytes_per_s = 0;  ///< from the memory of other devices, and to all of them together
   double network_bytes_per_s = 0;  ///< from all other machines, and as much to them
   double message_s = 0;            ///< until a message is on another machine
   double update_bytes_per_s = 0;   ///< host memory, for the optimizer

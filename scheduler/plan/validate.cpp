@@ -160,13 +160,18 @@ void Checker::check_move(const Op& op) {
     return report_.complain("moves plane {}, which is not copied", op.plane);
   }
   const bool is_far = op.chunk.space == Space::Weights && !plan_.chunks[op.chunk.index].is_near;
-  if (op.from == Tier::Peer || (op.from == Tier::Host && op.to == Tier::Device)) {
+  const bool is_load = op.to == Tier::Device && op.from != Tier::None;
+  if (is_fetch(op) || is_load) {
     if (is_far != (op.slot != kNone)) {
       report_.complain("{} weights of rank {}", is_far ? "does not fetch" : "fetches",
                        plan_.chunks[op.chunk.index].owner);
     }
   }
-  if (op.from == Tier::Peer) return memory_.fetch(op);
+  if (is_load && op.from != source_of(op.chunk, plan_)) {
+    report_.complain("{} chunk {} is loaded from the tier {}", name_of(op.chunk.space),
+                     op.chunk.index, name_of(op.from));
+  }
+  if (is_fetch(op)) return memory_.fetch(op);
   if (op.to == Tier::Device) return memory_.bring(op);
   const bool is_complete_sum = op.chunk.space == Space::GradientSums && op.slot != kNone;
   if (is_share(op) != (is_complete_sum && options_.division.sums_on_devices)) {
@@ -187,13 +192,14 @@ void Checker::check_move(const Op& op) {
 
 // ---- The whole
 
-StreamKind stream_of(const Op& op) {
+/// `is_on_device`: so are the planes of its chunk.
+StreamKind stream_of(const Op& op, bool is_on_device) {
   switch (op.kind) {
     case OpKind::Call:
     case OpKind::Round:
       return StreamKind::Compute;
     case OpKind::Update:
-      return op.gradient_buffer == kNone ? StreamKind::Compute : StreamKind::Update;
+      return is_on_device ? StreamKind::Compute : StreamKind::Update;
     case OpKind::AddGroups:
     case OpKind::Speculate:
     case OpKind::Norm:
@@ -215,9 +221,11 @@ StreamKind stream_of(const Op& op) {
 }
 
 bool Checker::is_well_formed(const Op& op) {
-  if (op.stream != stream_of(op)) {
+  const bool is_update = op.kind == OpKind::Update && op.chunk.index < plan_.chunks.size();
+  const StreamKind stream = stream_of(op, is_update && plan_.chunks[op.chunk.index].is_on_device());
+  if (op.stream != stream) {
     report_.complain("is on stream {}, not {}", static_cast<int>(op.stream),
-                     static_cast<int>(stream_of(op)));
+                     static_cast<int>(stream));
   }
   const bool ends_gradient = op.kind == OpKind::Round || op.kind == OpKind::Update ||
                              op.kind == OpKind::Speculate || op.kind == OpKind::StorePartialNorms ||
@@ -278,6 +286,7 @@ void Checker::check_counts() {
   compare("blocks", plan_.num_blocks, options_.num_blocks);
   compare("peak blocks", plan_.peak_blocks, memory_.peak_blocks());
   compare("loaded bytes", plan_.loaded_bytes, memory_.loaded_bytes());
+  compare("gathered bytes", plan_.gathered_bytes, memory_.gathered_bytes());
   compare("fetched bytes", plan_.fetched_bytes, memory_.fetched_bytes());
   compare("stored bytes", plan_.stored_bytes, memory_.stored_bytes());
   const auto compare_chunks = [&](Space space, const std::vector<uint32_t>& said,

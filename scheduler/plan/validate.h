@@ -12,11 +12,12 @@
 // - The norm comes after every gradient. If updates wait for the norm, it comes before every update
 //   of this step's gradients, except speculative updates.
 // - The next step makes the deferred updates from the gradients that this step left in gradient
-//   buffers, before it loads the weights that they change.
+//   buffers or on the device, before it loads the weights that they change.
 // - A chunk with a speculative update also has a deferred one, and nothing reads its weights again
 //   in this step.
-// - The weights of a chunk that the device updates are always on the device. Its gradient stays on
-//   the device until that update.
+// - The weights of a chunk of Tier::Device always have a block. Its gradient stays on the device
+//   until its update.
+// - Weights are loaded from where the chunk has its planes.
 // - Resident weights are on the device when the plan begins. When it ends, the same chunks are on
 //   the device, updated, and no others.
 // - The counts of the plan are right. An evaluation rounds and updates nothing.

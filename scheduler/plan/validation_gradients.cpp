@@ -13,7 +13,7 @@ Gradients::Gradients(const Plan& plan, const Layout& layout, const PlanOptions& 
       memory_(memory),
       report_(report),
       gradients_(layout.num_chunks()),
-      buffers_(plan.gradient_buffers) {
+      buffers_(plan.gradient_buffers + layout.num_chunks()) {
   expect_deferred();
   memory_.expect_residents(plan_.chunks);
   // What is stored on the device is not in host memory.
@@ -26,6 +26,13 @@ Gradients::Gradients(const Plan& plan, const Layout& layout, const PlanOptions& 
 uint32_t Gradients::num_parts(ChunkIndex c) const {
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
   return std::min(parts, layout_.num_chunks(Space::Gradients) - c * parts);
+}
+
+BufferIndex Gradients::buffer_of(ChunkIndex c, BufferIndex named) const {
+  if (plan_.chunks[c].is_on_owner()) {
+    return named == kNone ? BufferIndex(plan_.gradient_buffers + c) : BufferIndex(kNone);
+  }
+  return named < plan_.gradient_buffers ? named : BufferIndex(kNone);
 }
 
 void Gradients::expect_contribution(ChunkIndex c) {
@@ -57,10 +64,11 @@ void Gradients::fill_buffer(ChunkIndex c, BufferIndex index) {
   if (++gradients_[c].num_stores > num_parts(c)) {
     report_.complain("the gradient of parameter chunk {} is stored again", c);
   }
-  if (index >= buffers_.size()) {
-    return report_.complain("gradient buffer {} of {}", index, buffers_.size());
+  const BufferIndex at = buffer_of(c, index);
+  if (at == kNone) {
+    return report_.complain("gradient buffer {} of {}", index, plan_.gradient_buffers);
   }
-  GradientBuffer& buffer = buffers_[index];
+  GradientBuffer& buffer = buffers_[at];
   if (buffer.owner != c || buffer.update != kNone) {
     if (buffer.owner != kNone && buffer.update == kNone) {
       report_.complain("gradient buffer {} holds parameter chunk {}, which is not updated yet",
@@ -113,10 +121,11 @@ void Gradients::update_at_home(const Op& op) {
   const ChunkIndex c(op.chunk.index);
   if (stays(c)) report_.complain("the state of parameter chunk {} is not in host memory", c);
   memory_.update_home(op);
-  if (op.gradient_buffer >= buffers_.size()) {
-    return report_.complain("gradient buffer {} of {}", op.gradient_buffer, buffers_.size());
+  const BufferIndex at = buffer_of(c, op.gradient_buffer);
+  if (at == kNone) {
+    return report_.complain("gradient buffer {} of {}", op.gradient_buffer, plan_.gradient_buffers);
   }
-  if (!holds(op.gradient_buffer, c)) {
+  if (!holds(at, c)) {
     report_.complain("gradient buffer {} does not hold the gradient of parameter chunk {}",
                      op.gradient_buffer, c);
   }
@@ -124,7 +133,7 @@ void Gradients::update_at_home(const Op& op) {
     report_.complain("gradient buffer {} is not that of the record of parameter chunk {}",
                      op.gradient_buffer, c);
   }
-  GradientBuffer& buffer = buffers_[op.gradient_buffer];
+  GradientBuffer& buffer = buffers_[at];
   memory_.require_after(buffer.last_store, "fills gradient buffer {}", op.gradient_buffer);
   buffer.update = report_.at();
 }
@@ -135,15 +144,15 @@ void Gradients::speculate(const Op& op) {
   ++gradients_[c].num_speculations;
   if (norm_ != kNone) report_.complain("parameter chunk {} is speculated on after the norm", c);
   memory_.speculate(op.chunk);
-  if (op.gradient_buffer >= buffers_.size()) {
-    return report_.complain("gradient buffer {} of {}", op.gradient_buffer, buffers_.size());
+  const BufferIndex at = buffer_of(c, op.gradient_buffer);
+  if (at == kNone) {
+    return report_.complain("gradient buffer {} of {}", op.gradient_buffer, plan_.gradient_buffers);
   }
-  if (!holds(op.gradient_buffer, c)) {
+  if (!holds(at, c)) {
     report_.complain("gradient buffer {} does not hold the gradient of parameter chunk {}",
                      op.gradient_buffer, c);
   }
-  memory_.require_after(buffers_[op.gradient_buffer].last_store, "fills gradient buffer {}",
-                        op.gradient_buffer);
+  memory_.require_after(buffers_[at].last_store, "fills gradient buffer {}", op.gradient_buffer);
 }
 
 void Gradients::check_speculated() {
@@ -175,13 +184,14 @@ void Gradients::expect_deferred() {
     if (options_.schedule.update == UpdateOrder::Wait) {
       report_.complain("defers the update of parameter chunk {}", c);
     }
-    if (chunk.gradient_buffer >= buffers_.size()) {
+    const BufferIndex at = buffer_of(c, chunk.gradient_buffer);
+    if (at == kNone) {
       report_.complain("defers the update of parameter chunk {}, gradient buffer {}", c,
                        chunk.gradient_buffer);
       continue;
     }
     memory_.expect_deferred_update({Space::Weights, c});
-    buffers_[chunk.gradient_buffer] = {.owner = c, .num_parts = num_parts(c)};
+    buffers_[at] = {.owner = c, .num_parts = num_parts(c)};
   }
 }
 
@@ -200,7 +210,8 @@ void Gradients::check_deferred() {
       report_.complain("parameter chunk {} is updated, and its update is deferred", c);
     }
     const BufferIndex buffer = plan_.chunks[c].gradient_buffer;
-    if (buffer >= buffers_.size() || !holds(buffer, c)) {
+    const BufferIndex at = buffer_of(c, buffer);
+    if (at == kNone || !holds(at, c)) {
       report_.complain("ends without the gradient of parameter chunk {} in buffer {}", c, buffer);
     }
   }

@@ -49,6 +49,9 @@ class Gradients {
   };
 
   uint32_t num_parts(ChunkIndex chunk) const;
+  /// The index in buffers_ of the buffer that an operation or a record names. A gradient on the
+  /// device of the owner has no buffer in the plan, but one here. kNone if there is no such buffer.
+  BufferIndex buffer_of(ChunkIndex chunk, BufferIndex named) const;
   /// Is the gradient kept on the device until the update there?
   bool stays(ChunkIndex chunk) const { return plan_.chunks[chunk].is_on_device(); }
   void expect_deferred();
@@ -63,8 +66,8 @@ class Gradients {
   const PlanOptions& options_;
   Memory& memory_;
   Report& report_;
-  std::vector<Gradient> gradients_;  // of parameter chunks
-  std::vector<GradientBuffer> buffers_;
+  std::vector<Gradient> gradients_;      // of parameter chunks
+  std::vector<GradientBuffer> buffers_;  // those of the plan, then one for each chunk
   OpIndex norm_ = kNone, last_round_ = kNone, last_gradient_store_ = kNone;
 };
 

@@ -108,6 +108,7 @@ void Memory::bring(const Op& op) {
   allocate(c, op.block);
   if (op.from == Tier::None) return;
   loaded_bytes_ += layout_.used_bytes(op.chunk);
+  if (is_gather(op)) gathered_bytes_ += layout_.used_bytes(op.chunk);
   chunks_[c].device.version = op.slot == kNone ? read_home(c) : read_slot(op);
 }
 

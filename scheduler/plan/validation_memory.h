@@ -92,6 +92,7 @@ class Memory {
   /// Exactly these chunks must be on the device, as the next step expects them.
   void check_end(std::span<const ChunkRecord> chunks);
   uint32_t peak_blocks() const { return peak_blocks_; }
+  size_t gathered_bytes() const { return gathered_bytes_; }
   size_t fetched_bytes() const { return fetched_bytes_; }
   size_t loaded_bytes() const { return loaded_bytes_; }
   size_t stored_bytes() const { return stored_bytes_; }
@@ -147,7 +148,7 @@ class Memory {
   std::vector<Block> blocks_;
   std::vector<Slot> slots_;  // of fetched weights
   uint32_t num_taken_ = 0, peak_blocks_ = 0;
-  size_t loaded_bytes_ = 0, stored_bytes_ = 0, fetched_bytes_ = 0;
+  size_t loaded_bytes_ = 0, stored_bytes_ = 0, gathered_bytes_ = 0, fetched_bytes_ = 0;
 };
 
 }  // namespace ebb::validation

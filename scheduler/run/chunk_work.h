@@ -1,6 +1,7 @@
 // The work on gradients and on the training state. The executor calls it in the order of the plan.
 //
-// The program thread calls update_cost(), sum_slot() and the functions that submit. norm(),
+// The program thread calls update_cost(), sum_slot() and the functions that submit. The copy thread
+// calls owner_weights(). norm(),
 // update(), speculate() and add_groups() run on the thread of the update stream. send() runs on the
 // thread of stream_of_send(), receive() and fetch() on those of their streams.
 //
@@ -30,14 +31,17 @@ class ChunkWork {
   virtual void submit_update(Stream& compute, ChunkIndex chunk);
   /// Adds up the partial norms.
   virtual void norm();
-  /// Waits until no reader has locked the chunk's state, and updates the chunk on the host.
-  /// `deferred`: the update belongs to the step before this one, and uses its learning rate and
-  /// clip scale.
+  /// Waits until no reader has locked the chunk's state, and updates the chunk on the host, or on
+  /// the device of this rank if it is there (ChunkRecord::is_on_owner); then it waits for the
+  /// device. `deferred`: the update belongs to the step before this one, and uses its learning rate
+  /// and clip scale.
   virtual void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred);
   /// Makes a speculative update of the chunk if it is likely to be committed. The later update() of
   /// the chunk does only what is still missing. `late`: all partial norms of the step are in
   /// host memory, so that the norm can be computed now.
   virtual void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late);
+  /// The weights of a chunk that is on the device of its owner, in the memory of that device.
+  virtual const std::byte* owner_weights(ChunkIndex chunk) const;
   /// The memory of a slot for stored sums of groups.
   virtual std::byte* sum_slot(BufferIndex slot) const;
   /// Adds the sums of all groups for a parameter chunk, and rounds them to its finished gradient.

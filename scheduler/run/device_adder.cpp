@@ -49,7 +49,8 @@ DeviceAdder::DeviceAdder(Device& device, const Layout& layout, const StoredSums&
   sum_ = reinterpret_cast<float*>(memory_.data());
   sum_of_use_ = sum_ + count;
   partials_ = reinterpret_cast<double*>(sum_of_use_ + count);
-  gradient_ = reinterpret_cast<std::byte*>(partials_ + pieces_of(count));
+  coefficients_ = reinterpret_cast<AdamWCoefficients*>(partials_ + pieces_of(count));
+  gradient_ = reinterpret_cast<std::byte*>(coefficients_) + kUpdateWorkspaceBytes;
 }
 
 /// Adds the sums of all groups of one use. The part is in one slot in each group.
@@ -65,7 +66,7 @@ void DeviceAdder::add_groups(const Segment& part, uint32_t use, const Tensor& su
 }
 
 /// `part`: of a trained parameter, in the portion.
-void DeviceAdder::add_segment(ElementRange portion, Segment part) {
+void DeviceAdder::add_segment(ElementRange portion, Segment part, std::byte* gradient) {
   const DType type = layout_.gradient_type();
   Kernels& kernels = device_.kernels();
   while (part.num_elements > 0) {
@@ -80,44 +81,74 @@ void DeviceAdder::add_segment(ElementRange portion, Segment part) {
       kernels.submit(*stream_, Accumulate{sum, of_use});
     }
     kernels.submit(*stream_,
-                   RoundGradient{tensor(gradient_ + at * size_of(type), type, count), sum, {}, {}});
+                   RoundGradient{tensor(gradient + at * size_of(type), type, count), sum, {}, {}});
     part.first_element += count;
     part.num_elements -= count;
   }
 }
 
-/// Makes the gradient of a portion and its partial norms on the device.
-void DeviceAdder::add_portion(ElementRange portion, std::span<const Segment> segments) {
-  const Tensor gradient = tensor(gradient_, layout_.gradient_type(), portion.count);
+/// Makes the gradient of a portion at `gradient`, and its partial norms on the device.
+void DeviceAdder::add_on_stream(ElementRange portion, std::span<const Segment> segments,
+                                std::byte* memory) {
+  const Tensor gradient = tensor(memory, layout_.gradient_type(), portion.count);
   uint64_t num_trained = 0;
   for (const Segment& segment : segments) {
     if (trained_[segment.parameter]) num_trained += part_in(segment, portion).num_elements;
   }
   if (num_trained < portion.count) device_.kernels().submit(*stream_, FillZero{gradient});
   for (const Segment& segment : segments) {
-    if (trained_[segment.parameter]) add_segment(portion, part_in(segment, portion));
+    if (trained_[segment.parameter]) add_segment(portion, part_in(segment, portion), memory);
   }
   const Tensor partials = tensor(partials_, DType::F64, pieces_of(portion.count));
   device_.kernels().submit(*stream_, SquaredNormPieces{partials, gradient});
 }
 
+/// Makes the gradient of elements [first, first + count) of a chunk at `gradient`, and copies it to
+/// `stored`, unless that is null. Blocks until all is done.
+void DeviceAdder::add_portion(ChunkIndex chunk, ElementRange in_chunk, std::byte* gradient,
+                              std::byte* stored, std::span<double> partials) {
+  const uint64_t first = chunk * layout_.chunk_elements() + in_chunk.first;
+  add_on_stream({first, in_chunk.count}, layout_.segments(chunk), gradient);
+  const size_t norm_bytes = pieces_of(in_chunk.count) * sizeof(double);
+  stream_->copy(pinned_.data(), partials_, norm_bytes, CopyKind::Store);
+  if (stored != nullptr) {
+    stream_->copy(stored, gradient, in_chunk.count * size_of(layout_.gradient_type()),
+                  CopyKind::Store);
+  }
+  stream_->synchronize();
+  std::memcpy(&partials[in_chunk.first / kPieceElements], pinned_.data(), norm_bytes);
+}
+
+template <class Add>
+void DeviceAdder::for_each_portion(ChunkIndex chunk, const Add& add) {
+  const uint64_t count = layout_.chunk_elements(chunk), at_once = elements_added_at_once(layout_);
+  for (uint64_t first = 0; first < count; first += at_once) {
+    add(ElementRange{first, std::min(at_once, count - first)});
+  }
+}
+
 void DeviceAdder::add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient,
                       std::span<double> partials) {
-  const uint64_t first = chunk * layout_.chunk_elements();
-  const uint64_t count = layout_.chunk_elements(chunk);
   const size_t size = size_of(layout_.gradient_type());
-  const uint64_t at_once = elements_added_at_once(layout_);
-  for (uint64_t done = 0; done < count; done += at_once) {
-    const ElementRange portion{first + done, std::min(at_once, count - done)};
-    add_portion(portion, layout_.segments(chunk));
-    const size_t norm_bytes = pieces_of(portion.count) * sizeof(double);
-    std::byte* const finished = pinned_.data() + pieces_of(at_once) * sizeof(double);
-    stream_->copy(pinned_.data(), partials_, norm_bytes, CopyKind::Store);
-    stream_->copy(finished, gradient_, portion.count * size, CopyKind::Store);
-    stream_->synchronize();
-    std::memcpy(&partials[done / kPieceElements], pinned_.data(), norm_bytes);
-    copy_by_all(team, gradient + done * size, finished, portion.count * size);
-  }
+  std::byte* const stored =
+      pinned_.data() + pieces_of(elements_added_at_once(layout_)) * sizeof(double);
+  for_each_portion(chunk, [&](ElementRange portion) {
+    add_portion(chunk, portion, gradient_, stored, partials);
+    copy_by_all(team, gradient + portion.first * size, stored, portion.count * size);
+  });
+}
+
+void DeviceAdder::add_on_device(ChunkIndex chunk, std::byte* gradient, std::span<double> partials) {
+  const size_t size = size_of(layout_.gradient_type());
+  for_each_portion(chunk, [&](ElementRange portion) {
+    add_portion(chunk, portion, gradient + portion.first * size, nullptr, partials);
+  });
+}
+
+void DeviceAdder::update(const DeviceState& state, ChunkIndex chunk, bool after_norm) {
+  state.submit_update(*stream_, device_.kernels(), chunk, state.gradient(chunk), after_norm,
+                      coefficients_);
+  stream_->synchronize();
 }
 
 }  // namespace ebb

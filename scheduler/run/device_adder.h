@@ -1,12 +1,15 @@
 // Adds the stored gradient sums of all groups for a parameter chunk on a GPU, which reads them in
-// the memory of the devices of all ranks (scheduler/run/device_slots.h). The order of the additions
-// and the bits are those of GroupAdder. The finished gradient goes to host memory.
+// the memory of the devices of all ranks (scheduler/run/shared_device_memory.h). The order of the
+// additions and the bits are those of GroupAdder. The finished gradient goes to host memory; or it
+// stays on the device, where the state of the chunk is, and this object updates the chunk.
 //
 // The kernels and copies run on a stream of this object, beside those of calls. They use no
-// workspace. Results come through pinned memory of this object: a copy to a home that is not pinned
-// would wait in the store ring behind stores of the plan, which may wait for this addition.
+// workspace. Each function returns when they are done. Results for the host come through pinned
+// memory of this object: a copy to a home that is not pinned would wait in the store ring behind
+// stores of the plan, which may wait for this addition.
 //
-// Thread-safety: one thread calls add(). It allocates nothing.
+// Thread-safety: one thread at a time calls the functions. They allocate nothing, and throw
+// DeviceError.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +20,7 @@
 #include "chunk/layout.h"
 #include "device/device.h"
 #include "device/tensor.h"
+#include "scheduler/run/device_state.h"
 #include "scheduler/run/stored_sums.h"
 #include "system/thread_team.h"
 
@@ -30,12 +34,20 @@ class DeviceAdder {
   DeviceAdder(Device& device, const Layout& layout, const StoredSums& sums,
               std::vector<bool> trained, Buffer pinned);
 
-  /// As GroupAdder::add(), but throws DeviceError, and never RankLost.
+  /// As GroupAdder::add(), but never throws RankLost.
   void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
+  /// The same for a gradient that stays on the device, at this address.
+  void add_on_device(ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
+  /// Updates the chunk with the gradient that add_on_device() made: DeviceState::submit_update().
+  void update(const DeviceState& state, ChunkIndex chunk, bool after_norm);
 
  private:
-  void add_portion(ElementRange portion, std::span<const Segment> segments);
-  void add_segment(ElementRange portion, Segment part);
+  template <class Add>
+  void for_each_portion(ChunkIndex chunk, const Add& add);
+  void add_portion(ChunkIndex chunk, ElementRange in_chunk, std::byte* gradient, std::byte* stored,
+                   std::span<double> partials);
+  void add_on_stream(ElementRange portion, std::span<const Segment> segments, std::byte* memory);
+  void add_segment(ElementRange portion, Segment part, std::byte* gradient);
   void add_groups(const Segment& part, uint32_t use, const Tensor& sum);
 
   Device& device_;
@@ -49,6 +61,7 @@ class DeviceAdder {
   float* sum_of_use_;  // of a use after the first
   std::byte* gradient_;
   double* partials_;
+  AdamWCoefficients* coefficients_;  // of an update
 };
 
 }  // namespace ebb

@@ -24,14 +24,35 @@ void for_each_plane(const Planes& here, const Planes& bounced, uint64_t count, c
 }  // namespace
 
 DeviceState::DeviceState(Device& device, const Layout& layout, std::span<const ChunkRecord> chunks,
-                         std::byte* weights)
-    : layout_(layout), index_(chunks.size(), kNone), weights_(weights) {
-  for (uint32_t c = 0; c < chunks.size(); ++c) {
-    if (chunks[c].is_on_device()) index_[c] = num_chunks_++;
+                         std::byte* weights, Ranks* ranks)
+    : layout_(layout), memory_of_(chunks.size(), nullptr), weights_(weights) {
+  std::vector<uint32_t> num_of(ranks != nullptr ? ranks->size() : 1, 0);  // [rank]
+  bool on_owner = false;
+  for (const ChunkRecord& chunk : chunks) {
+    if (chunk.tier == Tier::Host) continue;
+    ++num_of[chunk.is_on_owner() ? chunk.owner : 0];
+    on_owner = chunk.is_on_owner();
+    is_empty_ = false;
   }
-  if (is_empty()) return;
-  planes_ = device.allocate(MemoryKind::Device, device_state_bytes(layout, num_chunks_),
-                            "state on the device");
+  if (is_empty_) return;
+  constexpr const char* kName = "state on the device";
+  const DType type = layout.weight_type();
+  stored_ = on_owner ? all_planes(type) : uncopied_planes(type);
+  if (on_owner) {
+    const uint32_t rank = ranks != nullptr ? ranks->rank() : 0;
+    owned_bytes_ = owner_state_bytes(layout, num_of[rank]);
+    shared_.emplace(device, kName, owned_bytes_, ranks);
+  } else {
+    planes_ = device.allocate(MemoryKind::Device, device_state_bytes(layout, num_of[0]), kName);
+  }
+  std::ranges::fill(num_of, 0);
+  for (uint32_t c = 0; c < chunks.size(); ++c) {
+    if (chunks[c].tier == Tier::Host) continue;
+    const uint32_t owner = on_owner ? chunks[c].owner : 0, index = num_of[owner]++;
+    memory_of_[c] =
+        on_owner ? const_cast<std::byte*>(shared_->of(owner)) + owner_state_bytes(layout, index)
+                 : planes_.data() + device_state_bytes(layout, index);
+  }
   coefficients_ = device.allocate(MemoryKind::Pinned, kCoefficientBytes, "coefficients");
   bounce_buffer_ =
       device.allocate(MemoryKind::Pinned, bounce_buffer_bytes(layout), "bounce buffer");
@@ -51,10 +72,21 @@ Planes DeviceState::planes_in(std::byte* memory, uint64_t num_elements, PlaneSet
 
 Planes DeviceState::planes(ChunkIndex chunk) const {
   EBB_CHECK(has(chunk), "the device has no state of this chunk");
-  Planes planes = planes_in(planes_.data() + index_[chunk] * device_state_bytes(layout_, 1),
-                            layout_.chunk_elements(), uncopied_planes(layout_.weight_type()));
-  planes[kWeightPlane] = weights_ + chunk * layout_.chunk_bytes();
+  Planes planes = planes_in(memory_of_[chunk], layout_.chunk_elements(), stored_);
+  if (!stored_[kWeightPlane]) planes[kWeightPlane] = weights_ + chunk * layout_.chunk_bytes();
   return planes;
+}
+
+/// Behind the planes.
+std::byte* DeviceState::gradient(ChunkIndex chunk) const {
+  const std::span<std::byte> mine = owned();
+  EBB_CHECK(memory_of_[chunk] >= mine.data() && memory_of_[chunk] < mine.data() + mine.size(),
+            "the device has no gradient of this chunk");
+  return memory_of_[chunk] + state_bytes(layout_.weight_type(), layout_.chunk_elements());
+}
+
+std::span<std::byte> DeviceState::owned() const {
+  return shared_ ? std::span(shared_->mine(), owned_bytes_) : std::span<std::byte>();
 }
 
 void DeviceState::visit_copies(ChunkIndex chunk, uint64_t first, uint64_t count, PlaneSet asked,
@@ -137,15 +169,16 @@ void DeviceState::skip() {
   for (AdamWCoefficients& c : coefficients(true)) c.skip = 1;
 }
 
-void DeviceState::submit_update(Stream& compute, Kernels& kernels, ChunkIndex chunk,
-                                const std::byte* gradient, bool after_norm) const {
+void DeviceState::submit_update(Stream& stream, Kernels& kernels, ChunkIndex chunk,
+                                const std::byte* gradient, bool after_norm,
+                                AdamWCoefficients* fetched) const {
   Planes changed = planes(chunk);
   changed.gradient = gradient;
   const size_t first = first_range_[chunk];
   kernels.submit(
-      compute,
+      stream,
       AdamWUpdate{changed, std::span(ranges_).subspan(first, first_range_[chunk + 1] - first),
-                  coefficients(after_norm)});
+                  coefficients(after_norm), fetched});
 }
 
 }  // namespace ebb

@@ -261,7 +261,7 @@ void Executor::drop_or_map(OpIndex index, Stream& user) {
   if (last_drop != kNone && blocks.keep_addresses() && !blocks.lies_at(block, address)) {
     for_each_timed({&last_drop, 1}, [&](OpIndex w) { events_[w]->synchronize(); });
   }
-  const bool loads = op.from == Tier::Host;
+  const bool loads = op.from != Tier::None;
   // The table is changed first: if it throws, no block has been moved away from another chunk.
   table_.place(op.chunk, block, loads ? ChunkState::Loading : ChunkState::Present);
   blocks.map(block, address, user);
@@ -340,6 +340,11 @@ void Executor::lease_loaded(const Op& round) {
     const Op& op = plan_->ops[w];
     if (op.kind == OpKind::Move) leases_.push_back(table_.lease(op.chunk));
   }
+}
+
+/// The address that a load copies from.
+const std::byte* Executor::source(const Op& load) const {
+  return is_gather(load) ? work_.owner_weights(ChunkIndex(load.chunk.index)) : host_address(load);
 }
 
 /// The address in host memory, or of a sum slot on the device, that a load copies from or a store
@@ -468,8 +473,8 @@ void Executor::move(OpIndex index) {
   }
   drop_or_map(index, load());
   if (takes_no_time(op)) return;
-  load().copy(spaces_.address(op.chunk), host_address(op), layout_.used_bytes(op.chunk),
-              CopyKind::Load);
+  load().copy(spaces_.address(op.chunk), source(op), layout_.used_bytes(op.chunk),
+              is_gather(op) ? CopyKind::Within : CopyKind::Load);
   load().record(*events_[index]);
 }
 

@@ -72,8 +72,8 @@ struct ExecutorStats {
   double total_s = 0;    ///< from begin() to the end of finish()
   double compute_s = 0;  ///< kernels are running
   double stall_s = 0;    ///< the compute stream does nothing between begin() and its last operation
-  double update_s = 0;   ///< the optimizer is running on the host
-  double overlap_s = 0;  ///< kernels and the optimizer are running
+  double update_s = 0;   ///< the update thread works, or waits for a GPU that adds or updates
+  double overlap_s = 0;  ///< both are true
 };
 
 class Executor : public Hooks {
@@ -127,6 +127,7 @@ class Executor : public Hooks {
   void submit_move(const Op& op);
   void submit_store(const Op& op);
   std::byte* host_address(const Op& op) const;
+  const std::byte* source(const Op& load) const;
   void wait_for_all(std::span<const OpIndex> waits, Stream& stream);
   void lease_chunks(std::span<const ParameterUse> uses);
   void lease_activations(const Op& run);

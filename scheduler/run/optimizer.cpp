@@ -58,6 +58,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
   cut_runs();
   cut_updates();
   for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) device_state_.expect(updates_of(c));
+  load_update_kernel();
   for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) {
     if (!chunks_[c].is_at_home()) continue;
     move_planes_to_nodes(team_, state_.home_planes(c),
@@ -68,7 +69,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
 void Optimizer::create_adder(Device& device, const Plan& plan, Buffer pinned) {
   const Division& division = plan.division;
   if (division.sums_on_devices) {
-    slots_.emplace(device, layout_.chunk_bytes(), plan.sum_slots, ranks_);
+    slots_.emplace(device, kSumsOfGroups, plan.sum_slots * layout_.chunk_bytes(), ranks_);
   }
   const StoredSums sums(layout_, home_, slots_ ? &*slots_ : nullptr, division);
   const bool is_host = device.info().profile.kind == DeviceKind::Host;
@@ -76,6 +77,17 @@ void Optimizer::create_adder(Device& device, const Plan& plan, Buffer pinned) {
     device_adder_.emplace(device, layout_, sums, trained_, std::move(pinned));
   } else {
     adder_.emplace(layout_, home_, sums, trained_, division, ranks_);
+  }
+}
+
+/// Makes an update that changes nothing, if a GPU of the owner makes updates: a GPU loads a kernel
+/// at its first launch, and must not do that while a stream waits for a host thread. A deferred
+/// update runs for the first time in the second step, when streams wait.
+void Optimizer::load_update_kernel() {
+  for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) {
+    if (!chunks_[c].is_mine || !is_updated_by_gpu(c)) continue;
+    device_state_.skip();
+    return device_adder_->update(device_state_, c, true);
   }
 }
 
@@ -227,6 +239,10 @@ void Optimizer::stopped(std::string_view error) noexcept {
   if (ranks_ != nullptr) ranks_->fail(error);
 }
 
+const std::byte* Optimizer::owner_weights(ChunkIndex chunk) const {
+  return device_state_.planes(chunk)[kWeightPlane];
+}
+
 std::byte* Optimizer::sum_slot(BufferIndex slot) const {
   const uint32_t rank = ranks_ != nullptr ? ranks_->rank() : 0;
   return slots_ ? slots_->mine() + slot * layout_.chunk_bytes() : home_.sum_slot(rank, slot);
@@ -234,8 +250,10 @@ std::byte* Optimizer::sum_slot(BufferIndex slot) const {
 
 void Optimizer::add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) {
   const std::span<double> partials = partials_of(chunk, home_.partial_norms());
-  std::byte* const gradient = home_.gradient_buffer(gradient_buffer);
-  if (device_adder_) {
+  std::byte* const gradient = gradient_of(chunk, gradient_buffer);
+  if (is_updated_by_gpu(chunk)) {
+    device_adder_->add_on_device(chunk, gradient, partials);
+  } else if (device_adder_) {
     device_adder_->add(team_, chunk, gradient, partials);
   } else {
     adder_->add(team_, chunk, gradient, partials);
@@ -327,25 +345,40 @@ void Optimizer::update(ChunkIndex chunk, BufferIndex gradient_buffer, bool defer
     return;
   }
   is_touched_ = true;
+  make_update(chunk, gradient_buffer, early ? early_step() : decided_);
+}
+
+/// The device has the values of `step` already (DeviceState::decide).
+void Optimizer::make_update(ChunkIndex chunk, BufferIndex gradient_buffer, const AdamWStep& step) {
   state_lock_.wait_for(chunk);
+  if (is_updated_by_gpu(chunk)) return device_adder_->update(device_state_, chunk, after_norm_);
   adamw_update(team_, planes_of(chunk, gradient_buffer), num_elements(chunk), updates_of(chunk),
-               early ? early_step() : decided_);
+               step);
+}
+
+/// On the host device, the memory of devices is host memory, so the host updates the chunk there.
+bool Optimizer::is_updated_by_gpu(ChunkIndex chunk) const {
+  return chunks_[chunk].is_on_owner() && device_adder_.has_value();
 }
 
 void Optimizer::make_deferred(ChunkIndex chunk, BufferIndex gradient_buffer) {
   if (speculation_.take_committed(chunk)) return;
+  UndoLog* const log = speculation_.log(chunk);
+  if (log == nullptr || !log->is_full()) return make_update(chunk, gradient_buffer, decided_);
   state_lock_.wait_for(chunk);
-  const Planes planes = planes_of(chunk, gradient_buffer);
-  if (UndoLog* const log = speculation_.log(chunk); log != nullptr && log->is_full()) {
-    redo_update(team_, planes, num_elements(chunk), updates_of(chunk), *log, decided_);
-  } else {
-    adamw_update(team_, planes, num_elements(chunk), updates_of(chunk), decided_);
-  }
+  redo_update(team_, planes_of(chunk, gradient_buffer), num_elements(chunk), updates_of(chunk),
+              *log, decided_);
+}
+
+std::byte* Optimizer::gradient_of(ChunkIndex chunk, BufferIndex gradient_buffer) const {
+  return chunks_[chunk].is_on_owner() ? device_state_.gradient(chunk)
+                                      : home_.gradient_buffer(gradient_buffer);
 }
 
 Planes Optimizer::planes_of(ChunkIndex chunk, BufferIndex gradient_buffer) const {
-  Planes planes = state_.home_planes(chunk);
-  planes.gradient = home_.gradient_buffer(gradient_buffer);
+  Planes planes =
+      chunks_[chunk].is_on_owner() ? device_state_.planes(chunk) : state_.home_planes(chunk);
+  planes.gradient = gradient_of(chunk, gradient_buffer);
   return planes;
 }
 

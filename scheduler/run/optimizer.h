@@ -11,14 +11,14 @@
 // (device_state.h).
 //
 // With several ranks, each rank makes the gradients and the updates of its own chunks. It adds the
-// sums of groups on the host, or on its GPU (scheduler/plan/groups.h).
+// sums of groups on the host, or on its GPU (scheduler/plan/groups.h). Then the state of a chunk
+// may be on the device of its owner, whose GPU updates it (ChunkRecord::is_on_owner).
 //
 // In an emulated step no kernel writes the partial norms, so they stay zeros. The norm is then 0,
 // no step is skipped, and every update does its full work on the bytes in the gradient buffers.
 //
-// Thread-safety: the submit_ functions run on the program thread. norm(), update() and speculate()
-// run on the host thread of the update stream. The program thread calls all other functions while
-// no step runs.
+// Thread-safety: scheduler/run/chunk_work.h says which thread calls the functions of ChunkWork. The
+// program thread calls all others while no step runs.
 #pragma once
 
 #include <optional>
@@ -31,11 +31,11 @@
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
 #include "scheduler/run/device_adder.h"
-#include "scheduler/run/device_slots.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/run/executor.h"
 #include "scheduler/run/group_adder.h"
 #include "scheduler/run/rank_messages.h"
+#include "scheduler/run/shared_device_memory.h"
 #include "scheduler/run/speculation.h"
 #include "scheduler/run/state.h"
 #include "scheduler/run/state_lock.h"
@@ -69,6 +69,7 @@ class Optimizer : public ChunkWork {
   void norm() override;
   void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred) override;
   void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late) override;
+  const std::byte* owner_weights(ChunkIndex chunk) const override;
   std::byte* sum_slot(BufferIndex slot) const override;
   void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) override;
   void send(const Op& op) override { messages_->send(op); }
@@ -129,11 +130,15 @@ class Optimizer : public ChunkWork {
   void cut_runs();
   void cut_updates();
   void create_adder(Device& device, const Plan& plan, Buffer pinned);
+  void load_update_kernel();
   AdamWStep early_step() const;
   static float gradient_scale(float clip, uint32_t loss_scale);
   Planes planes_of(ChunkIndex chunk, BufferIndex gradient_buffer) const;
   int64_t num_elements(ChunkIndex chunk) const;
   std::span<const AdamWRange> updates_of(ChunkIndex chunk) const;
+  std::byte* gradient_of(ChunkIndex chunk, BufferIndex gradient_buffer) const;
+  bool is_updated_by_gpu(ChunkIndex chunk) const;
+  void make_update(ChunkIndex chunk, BufferIndex gradient_buffer, const AdamWStep& step);
   void make_deferred(ChunkIndex chunk, BufferIndex gradient_buffer);
   void undo_all();
   void add_extra_uses(Stream& compute, ChunkIndex chunk);
@@ -175,8 +180,8 @@ class Optimizer : public ChunkWork {
   bool is_touched_ = false;       // an update of the current step that has no undo log has started
   const bool emulates_compute_;
   Ranks* const ranks_;
-  std::optional<RankMessages> messages_;  // with several ranks
-  std::optional<DeviceSlots> slots_;      // if stored sums wait in device memory
+  std::optional<RankMessages> messages_;     // with several ranks
+  std::optional<SharedDeviceMemory> slots_;  // if stored sums wait in device memory
   // If sums of groups are stored, one of them adds them:
   std::optional<GroupAdder> adder_;
   std::optional<DeviceAdder> device_adder_;

@@ -1,8 +1,8 @@
 // The training state, seen by parameter: initial values, reads and writes of masters and planes,
-// and the hash of the state. The state of a chunk is in host memory, or on the device if the chunk
-// has device updates. If the state is in host memory, the device computes with a copy of the
-// weights. This copy is not part of the state. With several ranks, each reads the whole state, also
-// that of other machines, and writes the chunks that it owns.
+// and the hash of the state. The state of a chunk is in host memory, or on a device that updates
+// the chunk (scheduler/run/device_state.h). If the state is in host memory, the device computes
+// with a copy of the weights. This copy is not part of the state. With several ranks, each reads
+// the whole state, also that of other machines, and writes the chunks that it owns.
 //
 // Thread-safety: several threads may read at once. A chunk must not be written or updated while
 // another thread accesses the same chunk.

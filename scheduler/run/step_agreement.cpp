@@ -32,11 +32,13 @@ std::string schedule_text(const Schedule& schedule, uint32_t num_layers) {
                      name_of(schedule.update), schedule.deferred_share);
 }
 
-/// When the weights of each chunk are updated, and so in which step they are sent.
+/// When the weights of each chunk are updated, and so in which step they are sent; and whether its
+/// planes are on the device of its owner.
 std::string chunks_text(const std::vector<ChunkRecord>& chunks) {
   std::string text;
   for (const ChunkRecord& chunk : chunks) {
     text += !chunk.is_trained() ? '-' : chunk.is_deferred() ? 'd' : 'u';
+    if (chunk.is_on_owner()) text += 'o';
   }
   return text;
 }

@@ -4,7 +4,7 @@
 
 namespace ebb {
 
-StoredSums::StoredSums(const Layout& layout, const Home& home, const DeviceSlots* slots,
+StoredSums::StoredSums(const Layout& layout, const Home& home, const SharedDeviceMemory* slots,
                        const Division& division)
     : layout_(layout), home_(home), slot_elements_(layout.chunk_bytes() / sizeof(float)) {
   for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {

@@ -1,5 +1,5 @@
 // Where the stored sums of all groups are: in the slots of the ranks that computed them. The slots
-// are in the homes, or on the devices (scheduler/run/device_slots.h).
+// are in the homes, or on the devices (scheduler/run/shared_device_memory.h).
 //
 // Thread-safety: const. The results are valid when the sums are stored, and as long as their slots
 // are not used again.
@@ -11,7 +11,7 @@
 #include "chunk/home.h"
 #include "chunk/layout.h"
 #include "scheduler/plan/groups.h"
-#include "scheduler/run/device_slots.h"
+#include "scheduler/run/shared_device_memory.h"
 
 namespace ebb {
 
@@ -26,7 +26,7 @@ class StoredSums {
 
   /// `layout`, `home` and `slots` must outlive this object. `slots`: null if the slots are in the
   /// homes.
-  StoredSums(const Layout& layout, const Home& home, const DeviceSlots* slots,
+  StoredSums(const Layout& layout, const Home& home, const SharedDeviceMemory* slots,
              const Division& division);
 
   /// In the order in which they are added.

@@ -86,6 +86,16 @@ bool have_peer_access(Ranks& ranks, const DeviceOptions& device) {
   return std::ranges::all_of(all_of_ranks(ranks, can_read), [](uint8_t can) { return can != 0; });
 }
 
+/// Throws LogicError if the ranks do not have plans that fit together. Collective.
+Ranks* check_plans(Ranks* ranks, const Preparation& prepared) {
+  EBB_CHECK(place_of(ranks) == prepared.division.place,
+            "the plan is for another rank, or for more or fewer ranks");
+  if (ranks == nullptr) return nullptr;
+  const StepAnnouncement mine{.plan = hash_of_common_plan(prepared)};
+  check_same_work(all_of_ranks(*ranks, mine));
+  return ranks;
+}
+
 /// Memory is declared before the streams: the compute stream and those of the runner. So the
 /// destructor waits for all submitted work before it frees memory.
 class Trainer::Impl {
@@ -155,7 +165,7 @@ class Trainer::Impl {
 Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepared, Ranks* ranks)
     : model_(model),
       prepared_(prepared),
-      ranks_(ranks),
+      ranks_(check_plans(ranks, prepared)),
       emulates_compute_(device.info().emulate_compute.has_value()),
       layout_(*prepared.layout),
       specs_(model.inputs()),
@@ -163,7 +173,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       pinned_sums_(allocate_pinned_sums(device, prepared)),
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
-      device_state_(device, layout_, prepared.plan.chunks, spaces_.base(Space::Weights)),
+      device_state_(device, layout_, prepared.plan.chunks, spaces_.base(Space::Weights), ranks),
       home_(make_home(device, prepared, ranks, shared_)),
       state_(layout_, home_, device_state_, ranks),
       optimizer_(device, layout_, spaces_, home_, state_, device_state_,
@@ -181,8 +191,6 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
   const RankPlace place = place_of(ranks);
   if (ranks != nullptr) common_plan_ = hash_of_common_plan(prepared);
   announcements_.resize(place.num_ranks);
-  EBB_CHECK(place == prepared.division.place,
-            "the plan is for another rank, or for more or fewer ranks");
   check_device(prepared.device, device.info().profile);
   device.reserve_workspace(prepared.ledger.bytes(kWorkspace, Tier::Device));
   initialise_device(device.kernels());
@@ -197,9 +205,14 @@ void Trainer::Impl::meet() const {
   if (ranks_ != nullptr) ranks_->exchange({}, {});
 }
 
-/// Fills the blocks of chunks with device updates with zeros. Host memory is zero when it is
-/// allocated, so both start with the same state.
+/// Fills the blocks of chunks with device updates, and the state that this device shares, with
+/// zeros. Host memory is zero when it is allocated, so both start with the same state.
 void Trainer::Impl::initialise_device(Kernels& kernels) {
+  if (const std::span<std::byte> owned = device_state_.owned(); !owned.empty()) {
+    const auto count = static_cast<int64_t>(owned.size() / sizeof(float));
+    kernels.submit(*compute_, FillZero{{owned.data(), DType::F32, {count}}});
+    compute_->synchronize();
+  }
   const Plan& plan = prepared_.initialise_plan;
   if (plan.ops.empty()) return;
   runner_.run(plan);

@@ -42,8 +42,8 @@ struct StepResult {
   double step_s = 0;         ///< with the warm-up plan, if the step ran it
   double compute_s = 0;      ///< kernels are running
   double stall_s = 0;        ///< the compute stream is idle before its last operation ends
-  double update_s = 0;       ///< the optimizer is running on the host
-  double overlap_s = 0;  ///< kernels and the optimizer are running; a host device shares its cores
+  double update_s = 0;       ///< the update thread works, or waits for a GPU that adds or updates
+  double overlap_s = 0;      ///< both are true; a host device shares its cores
   size_t loaded_bytes = 0;
   size_t stored_bytes = 0;
   uint32_t speculated_chunks = 0;   ///< updated before the norm was known
@@ -70,7 +70,8 @@ class Trainer {
   /// With several ranks, each has a trainer, and these functions are collective, so all ranks call
   /// them, in the same order: the constructor, step(), evaluate(), flush(), write_parameter(),
   /// restore(). A function that reads the state is collective, too, unless flush() was called after
-  /// the last step; then the other ranks must wait until it has returned.
+  /// the last step; then the other ranks must wait until it has returned. If sums of groups or
+  /// state are on the devices, the destructor is collective, too.
   /// `ranks` must outlive the trainer, and is used by no other trainer. REQUIRES: its rank and size
   /// are those of Budgets::place. If a plan throws, the trainer calls ranks->fail(); for other
   /// errors the caller does.

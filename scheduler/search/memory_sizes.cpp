@@ -33,6 +33,12 @@ size_t device_state_bytes(const Layout& layout, uint32_t num_chunks) {
   return num_chunks * plane_bytes(type, uncopied_planes(type), layout.chunk_elements());
 }
 
+size_t owner_state_bytes(const Layout& layout, uint32_t num_chunks) {
+  const uint64_t elements = layout.chunk_elements();
+  return num_chunks *
+         (state_bytes(layout.weight_type(), elements) + elements * size_of(layout.gradient_type()));
+}
+
 uint64_t bounce_buffer_elements(const Layout& layout) {
   return std::min(kBounceBufferElements, layout.chunk_elements());
 }
@@ -59,7 +65,8 @@ uint64_t pieces_of(uint64_t count) { return (count + kPieceElements - 1) / kPiec
 
 size_t device_adder_bytes(const Layout& layout, DeviceKind kind) {
   if (kind == DeviceKind::Host) return 0;
-  return elements_added_at_once(layout) * 2 * sizeof(float) + device_adder_pinned_bytes(layout);
+  return elements_added_at_once(layout) * 2 * sizeof(float) + device_adder_pinned_bytes(layout) +
+         kUpdateWorkspaceBytes;
 }
 
 size_t device_adder_pinned_bytes(const Layout& layout) {

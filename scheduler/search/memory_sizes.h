@@ -23,6 +23,9 @@ size_t partial_norm_bytes(const Layout& layout);
 /// Device memory for the planes of `num_chunks` chunks that the device updates. The weights are not
 /// counted, because they are in blocks.
 size_t device_state_bytes(const Layout& layout, uint32_t num_chunks);
+/// Device memory for all planes and the finished gradients of `num_chunks` chunks on the device of
+/// their owner.
+size_t owner_state_bytes(const Layout& layout, uint32_t num_chunks);
 /// The bounce buffer has room for all planes of this number of elements of the parameter space.
 uint64_t bounce_buffer_elements(const Layout& layout);
 /// Pinned memory for the bounce buffer.
@@ -54,8 +57,8 @@ inline uint64_t elements_added_at_once(const Layout& layout) {
 }
 /// The number of partial norms of so many elements.
 uint64_t pieces_of(uint64_t count);
-/// What a GPU needs to add them: two fp32 sums of each, the gradient, and its partial norms. The
-/// host device needs nothing.
+/// What a GPU needs to add them: two fp32 sums of each, the gradient, and its partial norms; and a
+/// copy of the coefficients of updates. The host device needs nothing.
 size_t device_adder_bytes(const Layout& layout, DeviceKind kind);
 /// Pinned memory for the gradient and its partial norms; and the same, or 0 if no GPU adds.
 size_t device_adder_pinned_bytes(const Layout& layout);

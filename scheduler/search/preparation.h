@@ -35,8 +35,9 @@ struct Candidate {
   /// is the time after with_kept_mappings() (scheduler/plan/kept_mappings.h).
   double seconds = 0;
   Bound bound = {};
-  double flops = 0;                  ///< of a step, with recomputation
-  size_t moved_bytes = 0;            ///< of chunks, to and from the device
+  double flops = 0;  ///< of a step, with recomputation
+  /// Of chunks, to and from the device; not of weights that come from the devices of their owners.
+  size_t moved_bytes = 0;
   size_t device_bytes = 0;           ///< device memory in use
   size_t host_bytes = 0;             ///< host memory in use
   size_t smallest_device_bytes = 0;  ///< the smallest device budget that works; always set

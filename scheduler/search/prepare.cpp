@@ -133,12 +133,18 @@ PlanOptions plan_options(const Preparation& context, const Schedule& schedule, u
           .division = context.division};
 }
 
+/// Device memory for the state of so many chunks, besides their blocks.
+size_t state_beside_blocks(const Preparation& p, uint32_t num_chunks) {
+  return p.division.sums_on_devices ? owner_state_bytes(*p.layout, num_chunks)
+                                    : device_state_bytes(*p.layout, num_chunks);
+}
+
 /// The number of blocks in the budget besides the planes of `device_updates` chunks, but no more
 /// than a plan can use.
 uint32_t blocks_beside(const Preparation& p, uint32_t device_updates) {
-  const size_t state_bytes = device_state_bytes(*p.layout, device_updates);
+  const size_t state_bytes = state_beside_blocks(p, device_updates);
   const size_t left = p.block_memory_bytes - std::min(p.block_memory_bytes, state_bytes);
-  const size_t useful = p.full_blocks + device_updates;
+  const size_t useful = p.full_blocks + (p.division.sums_on_devices ? 0 : device_updates);
   return static_cast<uint32_t>(std::min(left / p.layout->chunk_bytes(), useful));
 }
 
@@ -262,11 +268,17 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
 
 namespace {
 
+/// The most chunks that a rank owns.
+uint32_t most_of_owner(const Layout& layout, const Division& division) {
+  const uint32_t num_ranks = division.place.num_ranks;
+  return (layout.num_chunks() + num_ranks - 1) / num_ranks;
+}
+
 /// Can the bounce buffer be pinned, together with the other small buffers and the smallest staging
 /// buffers?
 bool can_pin_window(const Preparation& p) {
   if (p.device.kind != DeviceKind::Cuda) return true;
-  return p.ledger.bytes(kInputs, Tier::Device) + kCoefficientBytes +
+  return p.ledger.bytes(kInputs, Tier::Device) + kCoefficientBytes + adder_pinned_bytes(p) +
              bounce_buffer_bytes(*p.layout) + staging_bytes(kSmallestStagingSlotBytes) <=
          p.device.pinned_bytes;
 }
@@ -274,10 +286,12 @@ bool can_pin_window(const Preparation& p) {
 }  // namespace
 
 uint32_t most_device_updates(const Preparation& p) {
-  if (p.division.stores_groups() || !can_pin_window(p)) return 0;
-  const uint32_t blocks = blocks_of_device_update(*p.layout, updates_after_norm(p.options));
+  const bool on_owners = p.division.sums_on_devices;
+  if ((p.division.stores_groups() && !on_owners) || !can_pin_window(p)) return 0;
+  const uint32_t blocks =
+      on_owners ? 0 : blocks_of_device_update(*p.layout, updates_after_norm(p.options));
   uint32_t num = 0;
-  while (num < p.layout->num_chunks() &&
+  while (num < most_of_owner(*p.layout, p.division) &&
          blocks_beside(p, num + 1) >= p.smallest_blocks + (num + 1) * blocks) {
     ++num;
   }
@@ -314,14 +328,26 @@ Plan plan_step(const Preparation& context, const Schedule& requested) {
 }
 
 Schedule schedule_of(const Plan& plan, Schedule asked) {
-  asked.device_updates = plan.count(&ChunkRecord::is_on_device);
-  asked.resident_chunks = plan.count(&ChunkRecord::ends_on_device) - asked.device_updates;
+  const uint32_t num_on_device = plan.count(&ChunkRecord::is_on_device);
+  asked.device_updates = num_on_device;
+  // The number for each rank, so that all ranks have the same, also those that own fewer chunks.
+  const std::vector<ChunkIndex> on_owners = plan.chunks_that(&ChunkRecord::is_on_owner);
+  if (!on_owners.empty()) {
+    asked.device_updates = on_owners.back() / plan.division.place.num_ranks + 1;
+  }
+  asked.resident_chunks = plan.count(&ChunkRecord::ends_on_device) - num_on_device;
   asked.kept_sums = plan.count(&ChunkRecord::has_kept_sums);
   asked.speculated_chunks = plan.count(&ChunkRecord::is_speculative);
   return asked;
 }
 
 namespace {
+
+/// Does this rank, or another one, have the state of chunks on its device?
+bool has_state_on_devices(const Plan& plan) {
+  return std::ranges::any_of(plan.chunks,
+                             [](const ChunkRecord& chunk) { return chunk.tier != Tier::Host; });
+}
 
 /// The part of the home that is pinned if the limit allows it.
 size_t pinned_home_bytes(const Preparation& p, const Plan& plan) {
@@ -331,7 +357,7 @@ size_t pinned_home_bytes(const Preparation& p, const Plan& plan) {
 /// The size of the staging buffers; 0 on the host backend, or if the home can be pinned completely.
 size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
   if (p.device.kind != DeviceKind::Cuda) return 0;
-  const bool updates = plan.count(&ChunkRecord::is_on_device) > 0;
+  const bool updates = has_state_on_devices(plan);
   const size_t pinned_buffers[] = {input_bytes, sizeof(double), updates ? kCoefficientBytes : 0,
                                    updates ? bounce_buffer_bytes(*p.layout) : 0,
                                    adder_pinned_bytes(p)};
@@ -350,8 +376,9 @@ Ledger ledger_with(const Preparation& context, const Plan& plan) {
   Ledger ledger = context.fixed_ledger;
   const size_t input_bytes = ledger.bytes(kInputs, Tier::Device);
   ledger.add("chunk blocks", Tier::Device, plan.num_blocks * context.layout->chunk_bytes());
-  if (const uint32_t num = plan.count(&ChunkRecord::is_on_device); num > 0) {
-    ledger.add("state on the device", Tier::Device, device_state_bytes(*context.layout, num));
+  if (has_state_on_devices(plan)) {
+    const uint32_t num = plan.count(&ChunkRecord::has_device_state);
+    ledger.add("state on the device", Tier::Device, state_beside_blocks(context, num));
     ledger.add("coefficients", Tier::Host, kCoefficientBytes);
     ledger.add("bounce buffer", Tier::Host, bounce_buffer_bytes(*context.layout));
   }

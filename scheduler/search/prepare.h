@@ -31,8 +31,8 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
                             std::span<const ObservedLayer> layers);
 
 /// True if prepare_context() returns equal contexts for both schedules, apart from
-/// Preparation::schedule. A context depends only on the micro-batch order, the recomputation and
-/// the placement of activations.
+/// Preparation::schedule. A context depends only on the micro-batch order, the recomputation, the
+/// placement of activations, and whether the sums of groups are on the devices.
 bool have_same_context(const Schedule& a, const Schedule& b);
 
 /// The text of an error: a message with a table below it, without a newline at the end.
@@ -46,7 +46,8 @@ std::string too_large_together(const Preparation& context, const Ledger& ledger,
 /// Throws PlanError. REQUIRES: context.num_blocks < context.smallest_blocks.
 [[noreturn]] void throw_too_large_for_device(const Preparation& context, size_t budget);
 
-/// The largest number of chunks that the device can update within the budget.
+/// The largest number of chunks (of this rank, if there are several) that the device can update
+/// within the budget.
 uint32_t most_device_updates(const Preparation& context);
 
 /// The plan of a step with this schedule, which may differ from that of the context in settings on

@@ -60,8 +60,16 @@ uint32_t busiest_rank(const Division& division) {
 }
 
 /// Adds the plans of a rank for the schedule of the preparation of another one. Throws if the rank
-/// needs more host memory.
+/// needs more memory.
 void complete_as(Preparation& p, const Preparation& chosen, const Budgets& budgets) {
+  const uint32_t on_device = p.division.sums_on_devices ? chosen.schedule.device_updates : 0;
+  if (const uint32_t most = most_device_updates(p); on_device > most) {
+    throw PlanError(fmt::format(
+        "the device of rank {} has memory for the state of {} chunks, that of rank {} for {}: give "
+        "them the same memory, also pinned memory, and micro-batches that the number of ranks "
+        "divides",
+        p.division.place.rank, most, chosen.division.place.rank, on_device));
+  }
   complete(p, plan_step(p, chosen.schedule));
   const size_t host_bytes = p.ledger.total(Tier::Host);
   if (budgets.host_memory && host_bytes > *budgets.host_memory) {
@@ -158,16 +166,21 @@ Ledger ledger_as(const Preparation& like, uint32_t rank) {
   return ledger_with(like, plan);
 }
 
-/// All that the ledger of a rank depends on, besides its share: of its chunks the number, those
-/// with each time of an update, and the elements.
-using ChunksOfRank = std::array<uint64_t, 7>;
+/// All that the ledger of a rank depends on, besides its share: of its chunks the number, the
+/// elements, and those on its device and with each time of an update; and the elements on its
+/// device.
+using ChunksOfRank = std::array<uint64_t, 9>;
 ChunksOfRank chunks_of(const Preparation& like, uint32_t rank) {
   ChunksOfRank chunks{};
   const auto num_chunks = static_cast<uint32_t>(like.plan.chunks.size());
   for (ChunkIndex c{rank}; c < num_chunks; c = ChunkIndex(c + like.division.place.num_ranks)) {
     ++chunks[0];
     chunks[1] += like.layout->chunk_elements(c);
-    ++chunks[2 + static_cast<size_t>(like.plan.chunks[c].update)];
+    const ChunkRecord& record = like.plan.chunks[c];
+    ++chunks[2 + static_cast<size_t>(record.update)];
+    if (!record.is_on_owner()) continue;
+    ++chunks[7];
+    chunks[8] += like.layout->chunk_elements(c);
   }
   return chunks;
 }

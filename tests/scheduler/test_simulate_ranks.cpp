@@ -141,6 +141,38 @@ TEST_F(SimulateRanks, KernelsUseNoHostMemory) {
   EXPECT_DOUBLE_EQ(seconds({&loads_, &runs_}, machine), 2);
 }
 
+/// Rank 0 updates its chunk on its device; both ranks copy the weights to a block. No host memory
+/// is used, so that of this machine slows nothing down.
+TEST_F(SimulateRanks, StateOnADeviceIsUpdatedAndReadThere) {
+  const Op gather = make_move({Space::Weights, 0}, Tier::Peer, Tier::Device);
+  Op sums = on_chunk({.kind = OpKind::AddGroups, .stream = StreamKind::Update}, 0);
+  Plan owner = written({{sums, {}}, {test::kUpdate, {}}, {gather, {}, {1}}});
+  Plan other = written({{gather, {}}, {run(), {}, {0}}});
+  for (Plan* const plan : {&owner, &other}) {
+    plan->division = {
+        .place = {0, 2, 1}, .num_micro_batches = 2, .num_groups = 2, .sums_on_devices = true};
+    plan->chunks[0].tier = Tier::Peer;
+  }
+  other.chunks[0].is_mine = false;
+  other.division.place.rank = 1;
+  // Sums of 4 bytes for each parameter are 2 chunks: those of the other rank take 2 / 4 s to read,
+  // and those of both 3 * 4 / 24 s to add.
+  const Machine machine{.device_bytes_per_s = 24 * kChunk,
+                        .peer_bytes_per_s = 4 * kChunk,
+                        .update_bytes_per_s = 1,
+                        .host_bytes_per_s = 1};
+  const std::vector<Simulation> s = simulate_all({&owner, &other}, machine);
+  EXPECT_DOUBLE_EQ(s[0].ops[0].end_s, 0.5);
+  const double updated_s = 0.5 + kUpdated / (24 * kChunk);
+  EXPECT_DOUBLE_EQ(s[0].ops[1].end_s, updated_s);
+  EXPECT_DOUBLE_EQ(s[0].ops[2].end_s, updated_s + 2.0 / 24);
+  EXPECT_DOUBLE_EQ(s[1].ops[0].end_s, 0.25);
+  EXPECT_EQ(bound({&owner, &other}, machine).host_memory_s, 0);
+  // In host memory the update alone would take longer than everything above.
+  owner.chunks[0].tier = Tier::Host;
+  EXPECT_GT(simulate_all({&owner, &other}, machine)[0].seconds, kUpdated);
+}
+
 TEST_F(SimulateRanks, RanksShareTheCores) {
   // A call takes 1 s with all cores.
   const Machine machine{.flops_per_s = 100, .update_bytes_per_s = kUpdated, .shared_cores = true};

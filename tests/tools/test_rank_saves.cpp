@@ -102,11 +102,19 @@ TrainingCase case_of(uint32_t num_ranks, bool clip, uint32_t num_machines = 1) {
           .num_machines = num_machines};
 }
 
+/// The state of some chunks is on the devices of their owners.
+TrainingCase case_with_device_state(bool clip) {
+  TrainingCase run = case_of(2, clip);
+  run.between = Between::State;
+  run.sums_on_devices = true;
+  return run;
+}
+
 std::vector<TrainingCase> cases_of(bool clip) {
 #if defined(__SANITIZE_THREAD__)
   return {case_of(2, clip)};
 #else
-  return {case_of(2, clip), case_of(3, clip), case_of(4, clip, 2)};
+  return {case_of(2, clip), case_of(3, clip), case_of(4, clip, 2), case_with_device_state(clip)};
 #endif
 }
 

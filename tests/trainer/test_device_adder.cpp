@@ -29,7 +29,8 @@ TEST_F(EmulatedBackend, AnAdditionDoesNotWaitInTheRingForAStoreThatWaitsForIt) {
   Buffer pinned = device->allocate(MemoryKind::Pinned, adder_pinned_bytes(prepared), "sums");
   const Home home(*device, layout, state_planes(run.dtype), home_options(prepared.plan));
   ASSERT_GT(device->staged_bytes(), partial_norm_bytes(layout));  // they are the last of the home
-  const DeviceSlots slots(*device, layout.chunk_bytes(), prepared.plan.sum_slots, nullptr);
+  const SharedDeviceMemory slots(*device, kSumsOfGroups,
+                                 layout.chunk_bytes() * prepared.plan.sum_slots, nullptr);
   for (uint32_t s = 0; s < layout.num_chunks(Space::GradientSums); ++s) {
     home.set_slot(s, BufferIndex(s % prepared.plan.sum_slots));
   }

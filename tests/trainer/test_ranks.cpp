@@ -39,6 +39,22 @@ TEST(RankRaces, ThereAreNoneInTheMemoryOfDevices) {
              .sums_on_devices = true});
 }
 
+TEST(RankRaces, ThereAreNoneInTheStateOnDevices) {
+  IdentityCheck check;
+  for (const bool clip : {true, false}) {
+    check.run({.clip = clip,
+               .accumulation = 3,
+               .memory = Memory::Smallest,
+               .num_threads = 2,
+               .order = MicroBatchOrder::Vertical,
+               .between = Between::State,
+               .evaluation_batches = 1,
+               .num_steps = 2,
+               .num_ranks = 3,
+               .sums_on_devices = true});
+  }
+}
+
 /// The same with ranks that cannot address the memory of each other.
 TEST(RankRaces, ThereAreNoneBetweenMachines) {
   IdentityCheck check;
@@ -125,6 +141,38 @@ TEST(Ranks, SumsOnDevicesGiveTheBitsOfOne) {
              .num_steps = 2,
              .sums_on_devices = true,
              .groups = 3});
+}
+
+/// Each rank has the state of some of its chunks on its device, and reads the weights and the state
+/// of other chunks on the devices of the other ranks.
+TEST(Ranks, StateOnDevicesGivesTheBitsOfOne) {
+  IdentityCheck check;
+  for (const DType dtype : {DType::BF16, DType::F16, DType::F32}) {
+    for (const bool clip : {true, false}) {
+      for (const UpdateOrder update : {UpdateOrder::Wait, UpdateOrder::Overlap}) {
+        for (const uint32_t num_ranks : {1u, 3u}) {
+          const TrainingCase run{.dtype = dtype,
+                                 .clip = clip,
+                                 .accumulation = 6,
+                                 .memory = Memory::Smallest,
+                                 .update = update,
+                                 .order = MicroBatchOrder::Vertical,
+                                 .between = Between::State,
+                                 .evaluation_batches = num_ranks,
+                                 .num_steps = 2,
+                                 .num_ranks = num_ranks,
+                                 .sums_on_devices = true,
+                                 .groups = 3};
+          const Gpt2 model(run.model, kMicroBatchSize, kLength, dtype);
+          const Plan plan = prepare_case(model, run).plan;
+          const uint32_t num = plan.count(&ChunkRecord::is_on_owner);
+          EXPECT_GE(num, 2 * num_ranks);
+          EXPECT_LT(num, plan.chunks.size());
+          check.run(run);
+        }
+      }
+    }
+  }
 }
 
 /// Ranks per machine: 1, 2 and 1.
@@ -380,15 +428,24 @@ TEST(PlantedRanks, AMissingWaitForTheSumsOfAnotherRankChangesBits) {
 }
 
 TEST(PlantedRanks, AChunkThatIsNotUpdatedChangesBits) {
-  const TrainingCase run{
-      .clip = false, .accumulation = 2, .update = UpdateOrder::Wait, .num_ranks = 2};
-  const uint64_t whole = hash_with(run, [](Preparation&) {});
-  // An update of the step before, which deferred none, does nothing.
-  const auto skip_update = [](Preparation& p) {
-    const auto is_update = [](const Op& op) { return op.kind == OpKind::Update; };
-    p.plan.ops[nth_op(p.plan, 0, is_update)].deferred = true;
-  };
-  EXPECT_NE(hash_with(run, skip_update), whole);
+  for (const Between between : {Between::Nothing, Between::State}) {
+    const bool on_owner = between == Between::State;
+    const TrainingCase run{.clip = false,
+                           .accumulation = 2,
+                           .update = UpdateOrder::Wait,
+                           .between = between,
+                           .num_ranks = 2,
+                           .sums_on_devices = on_owner};
+    const uint64_t whole = hash_with(run, [](Preparation&) {});
+    // An update of the step before, which deferred none, does nothing.
+    const auto skip_update = [&](Preparation& p) {
+      const auto is_update = [&](const Op& op) {
+        return op.kind == OpKind::Update && p.plan.chunks[op.chunk.index].is_on_owner() == on_owner;
+      };
+      p.plan.ops[nth_op(p.plan, 0, is_update)].deferred = true;
+    };
+    EXPECT_NE(hash_with(run, skip_update), whole) << on_owner;
+  }
 }
 
 }  // namespace

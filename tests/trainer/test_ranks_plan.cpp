@@ -22,6 +22,7 @@ struct RankPlansCase {
   bool clip;
   uint32_t num_machines;
   bool sums_on_devices = false;
+  bool state_on_devices = false;
 };
 
 /// The plans of three ranks of a small model under the smallest budget.
@@ -33,9 +34,12 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
     const TrainingCase run{.clip = GetParam().clip,
                            .accumulation = 5,
                            .memory = Memory::Smallest,
-                           .num_pieces = 4,
+                           // With fewer pieces, some chunks stay in host memory.
+                           .num_pieces = GetParam().state_on_devices ? 2u : 4u,
                            .order = MicroBatchOrder::Vertical,
-                           .between = GetParam().clip ? Between::Nothing : Between::Weights,
+                           .between = GetParam().state_on_devices ? Between::State
+                                      : GetParam().clip           ? Between::Nothing
+                                                                  : Between::Weights,
                            .num_ranks = kNumRanks,
                            .num_machines = GetParam().num_machines,
                            .sums_on_devices = GetParam().sums_on_devices};
@@ -64,7 +68,11 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
 TEST_P(RankPlans, AreValidAndFitTogether) {
   for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
     EXPECT_EQ(find_problems(prepared_[rank].plan, rank), std::vector<std::string>{});
-    EXPECT_EQ(prepared_[rank].plan.fetched_bytes > 0, GetParam().num_machines > 1);
+    const Plan& plan = prepared_[rank].plan;
+    EXPECT_EQ(plan.fetched_bytes > 0, GetParam().num_machines > 1);
+    EXPECT_EQ(std::ranges::any_of(plan.ops, is_gather), GetParam().state_on_devices);
+    EXPECT_EQ(plan.chunks_that(&ChunkRecord::is_on_owner),
+              prepared_[0].plan.chunks_that(&ChunkRecord::is_on_owner));
   }
   EXPECT_EQ(find_problems_of_all(prepared_[1].plan), std::vector<std::string>{});
 }
@@ -123,6 +131,42 @@ TEST_P(RankPlans, OrdersThatWaitForEachOtherAreFound) {
   EXPECT_NE(problems[0].find("waits for ever for "), std::string::npos) << problems[0];
 }
 
+/// Otherwise a rank with more updates before the end of the step would delay all others.
+TEST(RankUpdates, AreDividedEquallyAmongOwners) {
+  Gpt2Config config = small_gpt();
+  config.num_layers = 8;
+  for (const bool clip : {true, false}) {
+    for (const uint32_t speculated : {7u, 20u, UINT32_MAX}) {
+      const Gpt2 model(config, kMicroBatchSize, kLength, DType::BF16);
+      TrainerOptions options = TrainingCase{.clip = clip, .accumulation = 4}.options();
+      options.schedule.update = clip ? UpdateOrder::Speculate : UpdateOrder::Overlap;
+      options.schedule.speculated_chunks = speculated;
+      options.max_grad_norm = clip ? 1e9f : 0;
+      std::vector<std::vector<UpdateTime>> times;  // [rank][chunk]
+      for (uint32_t rank = 0; rank < 4; ++rank) {
+        const Preparation p = prepare(model, options, {.place = {rank, 4, 1}});
+        times.emplace_back();
+        for (const ChunkRecord& chunk : p.plan.chunks) times.back().push_back(chunk.update);
+        EXPECT_EQ(times.back(), times[0]);
+      }
+      for (const UpdateTime time :
+           {UpdateTime::Early, UpdateTime::Deferred, UpdateTime::Speculative}) {
+        uint32_t least = UINT32_MAX, most = 0;
+        for (uint32_t owner = 0; owner < 4; ++owner) {
+          uint32_t num = 0;
+          for (size_t c = owner; c < times[0].size(); c += 4) num += times[0][c] == time;
+          least = std::min(least, num);
+          most = std::max(most, num);
+        }
+        EXPECT_LE(most - least, 2u) << static_cast<int>(time) << ' ' << speculated;
+      }
+      const auto num = std::ranges::count(times[0], UpdateTime::Speculative);
+      EXPECT_EQ(num, clip ? std::min<int64_t>(speculated, num) : 0);
+      EXPECT_GT(std::ranges::count(times[0], UpdateTime::Deferred) + num, 8);
+    }
+  }
+}
+
 // ---- The simulation of all ranks together
 
 std::vector<RankStep> steps_of(const std::vector<Preparation>& prepared) {
@@ -141,6 +185,7 @@ Machine machine_of_seed(uint64_t seed) {
   return {.flops_per_s = rate(5e9),
           .load_bytes_per_s = rate(1e8),
           .store_bytes_per_s = rate(1e8),
+          .peer_bytes_per_s = rate(1e8),
           .network_bytes_per_s = seed % 3 == 0 ? 0 : rate(1e8),
           .update_bytes_per_s = rate(2e9),
           .host_bytes_per_s = seed % 3 == 0 ? 0 : rate(5e8)};
@@ -264,6 +309,7 @@ TEST_P(RankPlans, WaitForEachOtherAndForHostMemory) {
     EXPECT_LE(unlimited_s, seconds * (1 + 1e-9));
     num_slowed += seconds > 1.1 * unlimited_s;
   }
+  if (GetParam().state_on_devices) return;  // they hardly use host memory
   EXPECT_GT(num_waits, 20);
   EXPECT_GT(num_slowed, 10);
 }
@@ -272,6 +318,9 @@ INSTANTIATE_TEST_SUITE_P(, RankPlans,
                          testing::ValuesIn<RankPlansCase>({{"Clipped", true, 1},
                                                            {"Unclipped", false, 1},
                                                            {"SumsOnDevices", true, 1, true},
+                                                           {"StateOnDevices", true, 1, true, true},
+                                                           {"UnclippedStateOnDevices", false, 1,
+                                                            true, true},
                                                            {"ClippedOnThreeMachines", true, 3},
                                                            {"UnclippedOnThreeMachines", false, 3}}),
                          [](const auto& i) { return i.param.name; });

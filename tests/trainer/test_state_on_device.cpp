@@ -109,7 +109,7 @@ class LargeDeviceState : public testing::Test {
       create_device({.memory_bytes = device_state_bytes(layout_, 1) + layout_.chunk_bytes()});
   const Buffer weights_ = device_->allocate(MemoryKind::Device, layout_.chunk_bytes(), "weights");
   const ChunkRecord chunk_{.tier = Tier::Device};
-  const DeviceState state_{*device_, layout_, {&chunk_, 1}, weights_.data()};
+  const DeviceState state_{*device_, layout_, {&chunk_, 1}, weights_.data(), nullptr};
 };
 
 TEST_F(LargeDeviceState, CopiesOnlyTheRequestedPlanesAndElements) {

@@ -1,16 +1,17 @@
-#include "scheduler/run/device_slots.h"
+#include "scheduler/run/shared_device_memory.h"
 
-#include "scheduler/search/memory_sizes.h"
+#include <exception>
 
 namespace ebb {
 
-DeviceSlots::DeviceSlots(Device& device, size_t slot_bytes, uint32_t num_slots, Ranks* ranks) {
+SharedDeviceMemory::SharedDeviceMemory(Device& device, std::string_view name, size_t bytes,
+                                       Ranks* ranks)
+    : ranks_(ranks), num_exceptions_(std::uncaught_exceptions()) {
   EBB_CHECK(ranks == nullptr || ranks->ranks_per_machine() == ranks->size(),
             "devices of several machines cannot read each other's memory");
   const auto not_owned = [](std::byte* data) {
     return std::shared_ptr<const std::byte>(data, [](const std::byte*) {});
   };
-  const size_t bytes = num_slots * slot_bytes;
   const bool is_host = device.info().profile.kind == DeviceKind::Host;
   if (ranks != nullptr && is_host) {
     const std::vector<std::byte*> shared = ranks->share(bytes);
@@ -18,7 +19,7 @@ DeviceSlots::DeviceSlots(Device& device, size_t slot_bytes, uint32_t num_slots, 
     for (std::byte* const data : shared) of_ranks_.push_back(not_owned(data));
     return;
   }
-  memory_ = device.allocate(MemoryKind::Device, bytes, kSumsOfGroups);
+  memory_ = device.allocate(MemoryKind::Device, bytes, name);
   mine_ = memory_.data();
   if (ranks == nullptr) {
     of_ranks_ = {not_owned(mine_)};
@@ -27,6 +28,16 @@ DeviceSlots::DeviceSlots(Device& device, size_t slot_bytes, uint32_t num_slots, 
   const std::vector<MemoryName> names = all_of_ranks(*ranks, device.memory_name(memory_));
   for (uint32_t rank = 0; rank < ranks->size(); ++rank) {
     of_ranks_.push_back(rank == ranks->rank() ? not_owned(mine_) : device.open_memory(names[rank]));
+  }
+}
+
+SharedDeviceMemory::~SharedDeviceMemory() {
+  if (ranks_ == nullptr || std::uncaught_exceptions() > num_exceptions_) return;
+  try {
+    all_of_ranks(*ranks_, 'r');  // nobody reads any more
+    of_ranks_.clear();           // CUDA wants others to close memory before it is freed
+    all_of_ranks(*ranks_, 'c');
+  } catch (...) {  // a rank has failed, and all ranks know it
   }
 }
 
