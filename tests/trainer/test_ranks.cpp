@@ -12,19 +12,25 @@
 namespace ebb::test {
 namespace {
 
-/// Few runs, with the schedules in which ranks meet most often, for ThreadSanitizer.
+/// Few runs, with the schedules in which ranks meet most often, for ThreadSanitizer. With state on
+/// devices, weights are read there.
 TEST(RankRaces, ThereAreNone) {
   IdentityCheck check;
   for (const bool clip : {true, false}) {
-    check.run({.clip = clip,
-               .accumulation = 3,
-               .memory = Memory::Smallest,
-               .num_threads = 2,
-               .order = MicroBatchOrder::Vertical,
-               .between = clip ? Between::Nothing : Between::Weights,
-               .evaluation_batches = 1,
-               .num_steps = 2,
-               .num_ranks = 3});
+    for (const bool on_devices : {false, true}) {
+      check.run({.clip = clip,
+                 .accumulation = 3,
+                 .memory = Memory::Smallest,
+                 .num_threads = 2,
+                 .order = MicroBatchOrder::Vertical,
+                 .between = on_devices ? Between::State
+                            : clip     ? Between::Nothing
+                                       : Between::Weights,
+                 .evaluation_batches = 1,
+                 .num_steps = 2,
+                 .num_ranks = 3,
+                 .sums_on_devices = on_devices});
+    }
   }
 }
 
@@ -37,22 +43,6 @@ TEST(RankRaces, ThereAreNoneInTheMemoryOfDevices) {
              .num_steps = 2,
              .num_ranks = 2,
              .sums_on_devices = true});
-}
-
-TEST(RankRaces, ThereAreNoneInTheStateOnDevices) {
-  IdentityCheck check;
-  for (const bool clip : {true, false}) {
-    check.run({.clip = clip,
-               .accumulation = 3,
-               .memory = Memory::Smallest,
-               .num_threads = 2,
-               .order = MicroBatchOrder::Vertical,
-               .between = Between::State,
-               .evaluation_batches = 1,
-               .num_steps = 2,
-               .num_ranks = 3,
-               .sums_on_devices = true});
-  }
 }
 
 /// The same with ranks that cannot address the memory of each other.
