@@ -17,10 +17,12 @@ enum class UpdateTime : uint8_t {
   /// With neither clipping nor fp16: as soon as its gradient is finished.
   Early,
   AfterNorm,  ///< later in the same step, when the norm is known
-  /// During the forward of the next step, or in a flush plan; the host makes the update.
+  /// During the forward of the next step, or in a flush plan. The update thread of the owner makes
+  /// the update, on the host or on the device.
   Deferred,
   /// If clipping will probably not change the update, the host makes it before the norm is known.
-  /// During the forward of the next step it is kept, or it is undone and made with the clip scale.
+  /// During the forward of the next step, or in a flush plan, it is kept, or it is undone and made
+  /// with the clip scale.
   /// If it was not made, it is made then.
   Speculative,
 };
@@ -44,8 +46,8 @@ struct ChunkRecord {
   /// The gradient buffer in which the finished gradient waits for an update on the host; kNone if
   /// a device or another rank updates the chunk, or nothing does.
   BufferIndex gradient_buffer = kNone;
-  /// The weights are on the device when a step begins and when it ends. If the host updates the
-  /// chunk, they are loaded again after the update.
+  /// The weights are on the device when a step begins and when it ends. Unless the planes are of
+  /// Tier::Device, the new weights are loaded again after the update.
   bool is_resident = false;
   /// The gradient sums keep their blocks from their first use to their last. Only for chunks that
   /// the host updates. The sums of other chunks may be stored between their uses.

@@ -35,8 +35,8 @@ enum class OpKind : uint8_t {
   Update,
   /// An update on the host before the norm is known, which can be undone. It may do nothing.
   Speculate,
-  /// Copy the partial norms of a chunk that the device updates to the host. (The store of a
-  /// gradient copies its partial norms as well.)
+  /// Copy to the host the partial norms of a chunk of Tier::Device. (The store of a gradient copies
+  /// its partial norms as well, and AddGroups makes those of its chunk.)
   StorePartialNorms,
   /// Add up the partial norms and compute the clip scale. If the norm is not finite, the step is
   /// skipped: undo all speculative updates. (Without clipping and fp16 no step is skipped: the run
@@ -93,7 +93,7 @@ inline bool is_fetch(const Op& op) {
 inline bool is_gather(const Op& op) {
   return op.kind == OpKind::Move && op.from == Tier::Peer && op.to == Tier::Device;
 }
-/// Is the operation a load or a store?
+/// Is the operation a load, a gather or a store? These count as loaded or stored bytes.
 inline bool is_copy(const Op& op) {
   return op.kind == OpKind::Move && op.from != Tier::None && !is_fetch(op) && op.to != Tier::Peer;
 }
@@ -108,10 +108,9 @@ struct MoveInfo {
   std::string_view name;
   StreamKind stream;
 };
-/// All moves that exist. For a further tier, add rows, and change is_copy() so that it does not
-/// count them. If planes are stored there, check each use of the functions of ChunkRecord that read
-/// its tier, and each test of Op::from and Op::to. They are in chunk/home.cpp, scheduler/ and
-/// tools/.
+/// All moves that exist. For a further tier, add rows, and decide in is_copy() whether they count.
+/// If planes are stored there, check each use of the functions of ChunkRecord that read its tier,
+/// and each test of Op::from and Op::to. They are in chunk/home.cpp, scheduler/ and tools/.
 inline constexpr MoveInfo kMoves[] = {
     {Tier::None, Tier::Device, "allocate", StreamKind::Compute},
     {Tier::Host, Tier::Device, "load", StreamKind::Load},

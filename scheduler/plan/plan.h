@@ -24,11 +24,11 @@
 // forward, a third of the compute, has half of the loads.
 //
 // Unless schedule.update is Wait, as in kDefaultSchedule, some updates are deferred: with clipping
-// or fp16 all on the host, otherwise a share. The plan begins with the deferred updates of the step
-// before, in the order in which the forward needs the weights, and the load of a chunk waits for
-// its update. In step 0, and after a step that was skipped (with clipping or fp16, because its norm
-// is not finite), these updates do nothing. So every step has the same plan. If no step follows at
-// once, the plan of make_flush_plan() makes the updates that are left.
+// or fp16 all of the update thread, otherwise a share. The plan begins with the deferred updates of
+// the step before, in the order in which the forward needs the weights, and the load of a chunk
+// waits for its update. In step 0, and after a step that was skipped (with clipping or fp16,
+// because its norm is not finite), these updates do nothing. So every step has the same plan. If no
+// step follows at once, the plan of make_flush_plan() makes the updates that are left.
 //
 // If blocks and memory are left, some chunks have all their planes on the device and are updated
 // there. Their weights take blocks, which they get once (make_initialise_plan) and keep; their

@@ -24,12 +24,13 @@ class ChunkWork {
   /// Submits the rounding of a parameter chunk's gradient and its partial norms to the compute
   /// stream.
   virtual void submit_round(Stream& compute, ChunkIndex chunk);
-  /// Submits the copy of the chunk's partial norms to host memory. Called once for each gradient,
-  /// also if the gradient stays on the device.
+  /// Submits the copy of the chunk's partial norms to host memory. Called once for each gradient
+  /// that submit_round() made, also if it stays on the device.
   virtual void submit_partial_norms(Stream& store, ChunkIndex chunk);
   /// Waits until no reader has locked the chunk's state, and submits the chunk's device update.
   virtual void submit_update(Stream& compute, ChunkIndex chunk);
-  /// Adds up the partial norms.
+  /// Adds up the partial norms, and computes the clip scale. If the norm is not finite, undoes all
+  /// speculative updates; then the step is skipped, or this throws.
   virtual void norm();
   /// Waits until no reader has locked the chunk's state, and updates the chunk on the host, or on
   /// the device of this rank if it is there (ChunkRecord::is_on_owner); then it waits for the
@@ -40,7 +41,7 @@ class ChunkWork {
   /// the chunk does only what is still missing. `late`: all partial norms of the step are in
   /// host memory, so that the norm can be computed now.
   virtual void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late);
-  /// The weights of a chunk that is on the device of its owner, in the memory of that device.
+  /// The weights of a chunk of Tier::Peer, in the memory of its owner's device.
   virtual const std::byte* owner_weights(ChunkIndex chunk) const;
   /// The memory of a slot for stored sums of groups.
   virtual std::byte* sum_slot(BufferIndex slot) const;

@@ -10,9 +10,9 @@
 // update can be submitted before the norm is known.
 //
 // Thread-safety: any thread may call visit_copies() for a chunk that no update is changing; the
-// calls run one after the other. Any thread may call the other const functions but submit_update().
-// The update thread calls skip(), decide() with `after_norm`, and submit_update() for Tier::Peer.
-// The program thread calls the rest, and while no step runs all functions.
+// calls run one after the other. Any thread may call the other const functions, except
+// submit_update(). The update thread calls skip(), decide() with `after_norm`, and submit_update()
+// for Tier::Peer. The program thread calls the rest. While no step runs, it may call all functions.
 #pragma once
 
 #include <functional>

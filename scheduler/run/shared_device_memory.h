@@ -29,7 +29,8 @@ class SharedDeviceMemory {
  public:
   /// Allocates the part of this rank, of the class `name`; parts may have different sizes, also 0.
   /// Collective. `ranks` must outlive this object; null if there is one rank. REQUIRES: all ranks
-  /// are on one machine, and their devices can read each other's memory.
+  /// are on one machine, and their devices can read each other's memory; on a GPU, `bytes` is a
+  /// multiple of 2 MiB (Device::memory_name).
   SharedDeviceMemory(Device& device, std::string_view name, size_t bytes, Ranks* ranks);
   ~SharedDeviceMemory();
 
@@ -40,7 +41,7 @@ class SharedDeviceMemory {
  private:
   Ranks* const ranks_;
   const int num_exceptions_;  // on their way at the construction
-  Buffer memory_;  // empty if the ranks share host memory
+  Buffer memory_;             // empty if the ranks share host memory
   std::byte* mine_ = nullptr;
   std::vector<std::shared_ptr<const std::byte>> of_ranks_;
 };

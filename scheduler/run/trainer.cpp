@@ -104,8 +104,8 @@ class Trainer::Impl {
 
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   double evaluate(std::span<const MicroBatch> micro_batches);
-  /// Makes the deferred updates of the last step, and drops resident weights whose state is in host
-  /// memory. To be called before any other access to the state.
+  /// Makes the deferred updates of the last step, and drops resident weights, except those of
+  /// Tier::Device. To be called before any other access to the state.
   void flush();
   StateReader lock_state();
   void restore(const OptimizerCounters& counters, const ReadPlane& read);

@@ -46,8 +46,8 @@ std::string too_large_together(const Preparation& context, const Ledger& ledger,
 /// Throws PlanError. REQUIRES: context.num_blocks < context.smallest_blocks.
 [[noreturn]] void throw_too_large_for_device(const Preparation& context, size_t budget);
 
-/// The largest number of chunks (of this rank, if there are several) that the device can update
-/// within the budget.
+/// The largest Schedule::device_updates within the budget. 0 if the sums of groups are stored in
+/// host memory, or if the bounce buffer cannot be pinned.
 uint32_t most_device_updates(const Preparation& context);
 
 /// The plan of a step with this schedule, which may differ from that of the context in settings on

@@ -62,14 +62,7 @@ uint32_t busiest_rank(const Division& division) {
 /// Adds the plans of a rank for the schedule of the preparation of another one. Throws if the rank
 /// needs more memory.
 void complete_as(Preparation& p, const Preparation& chosen, const Budgets& budgets) {
-  const uint32_t on_device = p.division.sums_on_devices ? chosen.schedule.device_updates : 0;
-  if (const uint32_t most = most_device_updates(p); on_device > most) {
-    throw PlanError(fmt::format(
-        "the device of rank {} has memory for the state of {} chunks, that of rank {} for {}: give "
-        "them the same memory, also pinned memory, and micro-batches that the number of ranks "
-        "divides",
-        p.division.place.rank, most, chosen.division.place.rank, on_device));
-  }
+  if (p.num_blocks < p.smallest_blocks) throw_too_large_for_device(p, *budgets.device_memory);
   complete(p, plan_step(p, chosen.schedule));
   const size_t host_bytes = p.ledger.total(Tier::Host);
   if (budgets.host_memory && host_bytes > *budgets.host_memory) {
@@ -82,13 +75,45 @@ void complete_as(Preparation& p, const Preparation& chosen, const Budgets& budge
   p.layers = chosen.layers;
 }
 
+/// The number of micro-batches of each group, and of the evaluation.
+std::vector<uint32_t> share_key(const Preparation& p, uint32_t rank) {
+  std::vector<uint32_t> key = share_of(p.division, rank).group_of;
+  const uint32_t num_ranks = p.division.place.num_ranks;
+  key.push_back(part_of(p.options.evaluation_batches, rank, num_ranks).count);
+  return key;
+}
+
+/// The number of chunks for which the devices of all ranks have memory, if each has the state of at
+/// most as many as the chosen schedule says. A rank with more micro-batches in an evaluation may
+/// have less memory for it than the busiest one.
+uint32_t device_updates_of_all(const Model& model, const Preparation& chosen,
+                               const Budgets& budgets) {
+  uint32_t least = chosen.schedule.device_updates;
+  if (!chosen.division.sums_on_devices || least == 0) return least;
+  const std::vector<ObservedLayer> layers = observe_layers(model, chosen.options, budgets);
+  std::set<std::vector<uint32_t>> shares = {share_key(chosen, chosen.division.place.rank)};
+  Budgets of_rank = budgets;
+  for (uint32_t rank = 0; rank < budgets.place.num_ranks; ++rank) {
+    if (!shares.insert(share_key(chosen, rank)).second) continue;
+    of_rank.place.rank = rank;
+    least = std::min(least, most_device_updates(prepare_context(model, chosen.options,
+                                                                chosen.schedule, of_rank, layers)));
+  }
+  return least;
+}
+
 /// All ranks have the same schedule: the best one of the busiest rank, on its part of the machine.
-Preparation prepare_rank(const Model& model, const TrainerOptions& options, const Budgets& budgets,
+Preparation prepare_rank(const Model& model, TrainerOptions options, const Budgets& budgets,
                          const Machine& machine) {
   Budgets of_busiest = budgets;
   of_busiest.place.rank = busiest_rank(division_of(options, budgets.place));
-  Preparation chosen = choose(model, options, of_busiest,
-                              machine_of_rank(machine, budgets.place.ranks_per_machine()));
+  const Machine of_rank = machine_of_rank(machine, budgets.place.ranks_per_machine());
+  Preparation chosen = choose(model, options, of_busiest, of_rank);
+  if (const uint32_t num = device_updates_of_all(model, chosen, budgets);
+      num < chosen.schedule.device_updates) {
+    options.schedule.device_updates = num;
+    chosen = choose(model, options, of_busiest, of_rank);
+  }
   if (of_busiest.place == budgets.place) return chosen;
   Preparation p = prepare_context(model, options, chosen.schedule, budgets,
                                   observe_layers(model, options, budgets));
@@ -114,14 +139,6 @@ IndexRange ranks_to_simulate(const Preparation& p) {
   }
   if (!is_short(of_machine, kMostOfMachine)) return {busiest, 1};
   return {place.machine_of(busiest) * of_machine, of_machine};
-}
-
-/// The number of micro-batches of each group, and of the evaluation.
-std::vector<uint32_t> share_key(const Preparation& p, uint32_t rank) {
-  std::vector<uint32_t> key = share_of(p.division, rank).group_of;
-  const uint32_t num_ranks = p.division.place.num_ranks;
-  key.push_back(part_of(p.options.evaluation_batches, rank, num_ranks).count);
-  return key;
 }
 
 /// The ranks that prepare_others() prepares.

@@ -64,6 +64,18 @@ TEST_F(EmulatedRaces, RanksHaveTheBitsOfOne) {
   }
 }
 
+/// All parameters are in one chunk, so rank 1 owns none, and has no state on its device.
+TEST_F(EmulatedRaces, ARankMayOwnNoChunk) {
+  const TrainingCase one = with_tiny_model({.accumulation = 2, .num_pieces = 64});
+  TrainingCase two = one;
+  two.between = Between::State;
+  two.num_ranks = 2;
+  two.sums_on_devices = true;
+  const Gpt2 model(two.model, kMicroBatchSize, two.length, two.dtype);
+  ASSERT_EQ(prepare_case(model, two, 1).plan.count(&ChunkRecord::is_on_owner), 1u);
+  EXPECT_EQ(train(two).outcome, train(one).outcome);
+}
+
 // ---- Planted: kernels that do not wait for two of the chunks they read --------------------------
 
 /// Exits with 0 if the step has the right bits.

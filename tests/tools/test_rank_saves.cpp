@@ -112,7 +112,7 @@ TrainingCase case_with_device_state(bool clip) {
 
 std::vector<TrainingCase> cases_of(bool clip) {
 #if defined(__SANITIZE_THREAD__)
-  return {case_of(2, clip)};
+  return {case_of(2, clip), case_with_device_state(clip)};
 #else
   return {case_of(2, clip), case_of(3, clip), case_of(4, clip, 2), case_with_device_state(clip)};
 #endif

@@ -167,6 +167,47 @@ TEST(RankUpdates, AreDividedEquallyAmongOwners) {
   }
 }
 
+/// Rank 2 has two micro-batches of the evaluation, the others one. So it needs more blocks, and has
+/// memory for the state of fewer chunks.
+TEST(RankUpdates, TheRankWithTheLeastMemoryLimitsTheStateOnDevices) {
+  const TrainingCase run{.accumulation = 3,
+                         .order = MicroBatchOrder::Vertical,
+                         .between = Between::State,
+                         .evaluation_batches = 4,
+                         .num_ranks = 3,
+                         .sums_on_devices = true};
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
+  const auto prepare_rank = [&](size_t device_memory, uint32_t rank, uint32_t num_evaluated) {
+    TrainerOptions options = run.options();
+    options.evaluation_batches = num_evaluated;
+    return prepare(model, options,
+                   {.device_memory = device_memory, .place = {rank, 3, 1}, .peer_access = true});
+  };
+  const size_t chunk_bytes = run.options().chunk_bytes;
+  size_t memory = prepare_rank(size_t{1} << 30, 0, 4).smallest_device_bytes;
+  const auto is_enough = [&] {
+    try {
+      return prepare_rank(memory, 2, 4).num_blocks > 0;
+    } catch (const PlanError& error) {
+      EXPECT_NE(std::string_view(error.what()).find("the smallest that works is"),
+                std::string_view::npos);
+      return false;
+    }
+  };
+  while (!is_enough()) memory += chunk_bytes;
+  bool limits = false;
+  for (int i = 0; i < 12; ++i, memory += 2 * chunk_bytes) {
+    const Plan first = prepare_rank(memory, 0, 4).plan;
+    for (const uint32_t rank : {1u, 2u}) {
+      EXPECT_EQ(prepare_rank(memory, rank, 4).plan.chunks_that(&ChunkRecord::is_on_owner),
+                first.chunks_that(&ChunkRecord::is_on_owner));
+    }
+    limits = limits || first.count(&ChunkRecord::is_on_owner) <
+                           prepare_rank(memory, 0, 3).plan.count(&ChunkRecord::is_on_owner);
+  }
+  EXPECT_TRUE(limits);
+}
+
 // ---- The simulation of all ranks together
 
 std::vector<RankStep> steps_of(const std::vector<Preparation>& prepared) {
