@@ -148,8 +148,8 @@ Plan make_initialise_plan(const Plan& plan);
 /// Returns the plan that loads the resident weights that a step expects. It runs before a step that
 /// follows no other step: after the plan of make_initialise_plan() or of make_flush_plan().
 Plan make_warm_up_plan(const Plan& plan, const Layout& layout);
-/// Returns the plan that makes the deferred updates of the last step and drops the resident weights
-/// whose planes are in host memory. REQUIRES: the plan that ran last is `plan`.
+/// Returns the plan that makes the deferred updates of the last step and drops the resident
+/// weights, except those of Tier::Device. REQUIRES: the plan that ran last is `plan`.
 Plan make_flush_plan(const Plan& plan);
 
 std::string to_string(const Plan& plan, const Trace& trace);
