@@ -65,7 +65,8 @@ class Trainer {
  public:
   /// `model`, `device` and `prepared` must outlive the trainer. The weights get their initial
   /// values from the seed, or zeros without options.random_weights. Throws OutOfMemory; ConfigError
-  /// if the plan was made for a device with fewer threads or other kernels.
+  /// if the plan was made for a device with fewer threads or other kernels; LogicError, on all
+  /// ranks, if their plans do not fit together.
   ///
   /// With several ranks, each has a trainer, and these functions are collective, so all ranks call
   /// them, in the same order: the constructor, step(), evaluate(), flush(), write_parameter(),

@@ -91,11 +91,13 @@ TEST_P(RanksAlike, SomeStandForAll) {
                           {&Machine::network_bytes_per_s, 8, 0.01},
                           {&Machine::network_bytes_per_s, 1024, 0.07}}) {
     const Machine machine = machine_with_slow(slow.rate, slow.factor);
-    // Without clipping, the updates of the ranks do not come at exactly the same times.
+    // Without clipping, the updates of the ranks do not come at exactly the same times: 1.1 % of
+    // the step with all ranks of a machine, and 6.2 % with one of eight, were seen.
+    const double machine_tolerance = slow.tolerance + (GetParam().clip ? 0 : 0.002);
     const double tolerance = slow.tolerance + (GetParam().clip ? 0 : 0.025);
     const double all_s = longest_s(first(prepared_.size()), machine);
     const double of_machine_s = longest_s(first(GetParam().per_machine), machine);
-    EXPECT_NEAR(of_machine_s / all_s, 1, tolerance) << slow.factor;
+    EXPECT_NEAR(of_machine_s / all_s, 1, machine_tolerance) << slow.factor;
     EXPECT_NEAR(longest_s(first(1), machine) / all_s, 1, tolerance) << slow.factor;
     for (const size_t count : {size_t{1}, prepared_.size()}) {
       const Bound bound = lower_bound(first(count), machine, GetParam().clip);
