@@ -25,6 +25,10 @@ enum class UpdateTime : uint8_t {
   /// with the clip scale.
   /// If it was not made, it is made then.
   Speculative,
+  /// During the whole next step, or in a flush plan. The host writes the new weights to a second
+  /// copy (chunk/home.h), so the next step still computes with the old ones. Changes the results
+  /// (TrainerOptions::delayed_updates).
+  Delayed,
 };
 
 struct ChunkRecord {
@@ -69,13 +73,14 @@ struct ChunkRecord {
   /// If the chunk is trained, the update thread of this rank makes its update, on the host or on
   /// the device. False for an update on the compute stream.
   bool is_updated_by_update_thread() const { return is_mine && !is_on_device(); }
-  /// Deferred or speculative, also if another rank updates the chunk.
+  /// The update is made after the step. Also true if another rank updates the chunk.
   bool is_deferred() const {
-    return update == UpdateTime::Deferred || update == UpdateTime::Speculative;
+    return update == UpdateTime::Deferred || update == UpdateTime::Speculative || is_delayed();
   }
+  bool is_delayed() const { return update == UpdateTime::Delayed; }
   bool has_kept_sums() const { return keeps_sums; }
   bool is_speculative() const { return update == UpdateTime::Speculative; }
-  /// This rank makes a deferred or a speculative update of the chunk.
+  /// This rank makes such an update of the chunk.
   bool defers_update() const { return is_mine && is_deferred(); }
   bool has_undo_log() const { return is_mine && is_speculative(); }
   bool begins_on_device() const { return first_block != kNone; }

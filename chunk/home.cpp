@@ -18,8 +18,23 @@ uint64_t elements_at_home(const Layout& layout, const HomeOptions& options) {
   return elements;
 }
 
-size_t plane_bytes(const Layout& layout, const PlaneInfo& plane, const HomeOptions& options) {
-  return plane.bytes(elements_at_home(layout, options));
+bool has_two_copies(const HomeOptions& options) {
+  return std::ranges::any_of(options.chunks, &ChunkRecord::is_delayed);
+}
+
+/// The bytes of a second copy of the weights: whole chunks, which lie between those of the first
+/// copy.
+size_t second_copy_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
+                         const HomeOptions& options) {
+  if (!has_two_copies(options)) return 0;
+  const auto num_chunks = std::ranges::count_if(options.chunks, &ChunkRecord::is_at_home);
+  return planes[kWeightPlane].bytes(static_cast<uint64_t>(num_chunks) * layout.chunk_elements());
+}
+
+size_t plane_bytes(const Layout& layout, std::span<const PlaneInfo> planes, size_t i,
+                   const HomeOptions& options) {
+  return planes[i].bytes(elements_at_home(layout, options)) +
+         (i == kWeightPlane ? second_copy_bytes(layout, planes, options) : 0);
 }
 
 struct Sizes {
@@ -77,8 +92,8 @@ Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const Home
              bool uncopied) {
   Cuts cuts;
   const auto add_planes = [&](bool are_copied) {
-    for (const PlaneInfo& plane : planes) {
-      if (plane.is_copied == are_copied) cuts.add(plane_bytes(layout, plane, options));
+    for (size_t i = 0; i < planes.size(); ++i) {
+      if (planes[i].is_copied == are_copied) cuts.add(plane_bytes(layout, planes, i, options));
     }
   };
   add_planes(true);
@@ -118,8 +133,9 @@ size_t home_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
 void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> planes,
               const HomeOptions& options) {
   for (const PlaneInfo& plane : planes) {
-    ledger.add(plane.name, Tier::Host, plane_bytes(layout, plane, options));
+    ledger.add(plane.name, Tier::Host, plane.bytes(elements_at_home(layout, options)));
   }
+  ledger.add("second copy of weights", Tier::Host, second_copy_bytes(layout, planes, options));
   const Sizes sizes = sizes_of(layout, options);
   ledger.add("gradients", Tier::Host, sizes.gradients);
   ledger.add("gradient sums", Tier::Host, sizes.sums);
@@ -134,6 +150,7 @@ Home::Home(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOp
       chunk_elements_(layout.chunk_elements()),
       place_(options.place),
       home_index_(home_indices(layout, options)),
+      num_copies_(has_two_copies(options) ? 2 : 1),
       stored_sums_(options.sums),
       stored_activations_(options.activations),
       infos_(planes),
@@ -141,6 +158,9 @@ Home::Home(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOp
   const Sizes sizes = sizes_of(layout, options);
   gradient_buffer_bytes_ = sizes.gradient_buffer;
   num_partials_ = sizes.partials / sizeof(double);
+  for (const ChunkRecord& chunk : options.chunks) {
+    has_delayed_update_.push_back(chunk.is_delayed());
+  }
 }
 
 Home::Home(Device& device, const Layout& layout, std::span<const PlaneInfo> planes,
@@ -155,7 +175,7 @@ Home::Home(Device& device, const Layout& layout, std::span<const PlaneInfo> plan
       continue;
     }
     uncopied_.push_back(device.allocate(MemoryKind::Pageable,
-                                        plane_bytes(layout, planes[i], options), planes[i].name));
+                                        plane_bytes(layout, planes, i, options), planes[i].name));
     own().planes[i] = uncopied_.back().data();
   }
   set_parts(copied_.data(), std::span(cuts.offsets).subspan(next));
@@ -170,7 +190,7 @@ Home::Home(std::byte* memory, const Layout& layout, std::span<const PlaneInfo> p
   for (size_t i = 0; i < planes.size(); ++i) {
     parts_.planes[i] = cuts.offsets[planes[i].is_copied ? next++ : next_uncopied++];
     if (!planes[i].is_copied) continue;
-    parts_.loaded_bytes = parts_.planes[i] + plane_bytes(layout, planes[i], options);
+    parts_.loaded_bytes = parts_.planes[i] + plane_bytes(layout, planes, i, options);
   }
   set_parts(memory, std::span(cuts.offsets).subspan(num_copied));
   connect(place_.rank, memory, parts_);
@@ -214,7 +234,18 @@ std::byte* Home::plane(size_t i, ChunkIndex chunk) const {
 /// In the plane of its owner.
 uint64_t Home::first_byte(size_t plane, ChunkIndex chunk) const {
   EBB_CHECK(home_index_[chunk] != kNone, "the planes of this chunk are on a device");
-  return infos_[plane].bytes(home_index_[chunk] * chunk_elements_);
+  if (plane != kWeightPlane) return infos_[plane].bytes(home_index_[chunk] * chunk_elements_);
+  const bool alternates = num_copies_ > 1 && has_delayed_update_[chunk];
+  return first_weight_byte(chunk, alternates ? current_copy_ : 0);
+}
+
+uint64_t Home::first_weight_byte(ChunkIndex chunk, uint32_t copy) const {
+  return infos_[kWeightPlane].bytes((home_index_[chunk] * num_copies_ + copy) * chunk_elements_);
+}
+
+std::byte* Home::next_weights(ChunkIndex chunk) const {
+  EBB_CHECK(num_copies_ > 1 && has_delayed_update_[chunk], "this chunk has no second copy");
+  return ranks_[owner(chunk)].planes[kWeightPlane] + first_weight_byte(chunk, 1 - current_copy_);
 }
 
 HomePlace Home::plane_place(size_t i, ChunkIndex chunk, uint64_t element) const {

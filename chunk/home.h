@@ -8,16 +8,19 @@
 // Everything that loads and stores copy is one buffer of MemoryKind::Home, which is pinned as far
 // as the limit allows.
 //
+// Where updates are delayed (UpdateTime::Delayed), the home has two copies of the weights: updates
+// write one, and the device computes with the other, until the caller switches them.
+//
 // With several ranks, the planes of a chunk are in the home of its owner, or on its device. The
 // caller then gives the memory of the home, which all ranks of this machine can address, has it
 // pinned (Device::share()), and connects the homes of all ranks. Ranks of other machines copy from
 // the home (Ranks::read()). Where groups are added in host memory, the home also has slots for
 // their sums (scheduler/plan/sum_slots.h).
 //
-// The constructor allocates all memory, or uses that of the caller. Methods are thread-safe. During
-// a plan, the plan orders the accesses to the memory itself, except those of a reader of the state,
-// for which updates wait (scheduler/run/state_lock.h). Between plans the program thread reads and
-// writes planes (scheduler/run/state.h).
+// The constructor allocates all memory, or uses that of the caller. Methods are thread-safe, except
+// connect() and switch_weights(). During a plan, the plan orders the accesses to the memory itself,
+// except those of a reader of the state, for which updates wait (scheduler/run/state_lock.h).
+// Between plans the program thread reads and writes planes (scheduler/run/state.h).
 #pragma once
 
 #include <array>
@@ -99,9 +102,15 @@ class Home {
   uint32_t owner(ChunkIndex chunk) const { return owner_of(chunk, place_.num_ranks); }
   /// Is the rank on this machine? The memory of other machines has places instead of addresses.
   bool is_near(uint32_t rank) const { return place_.is_near(rank); }
-  /// The part of the i-th plane that belongs to a chunk, in the home of its owner. REQUIRES: the
-  /// chunk is in host memory, and its owner is near.
+  /// The part of the i-th plane that belongs to a chunk, in the home of its owner. Of two copies of
+  /// the weights it is the one that the device computes with. REQUIRES: the chunk is in host
+  /// memory, and its owner is near.
   std::byte* plane(size_t i, ChunkIndex chunk) const;
+  /// The other copy of the weights. REQUIRES: as plane(), and updates of the chunk are delayed.
+  std::byte* next_weights(ChunkIndex chunk) const;
+  /// From now on the device computes with the copies that updates wrote, and updates write the
+  /// others. REQUIRES: all delayed updates of all ranks are made, and no plan runs.
+  void switch_weights() { current_copy_ = 1 - current_copy_; }
   /// The place of element `element` of this plane, counted from the first of the chunk. REQUIRES:
   /// as plane(), but the owner is not near.
   HomePlace plane_place(size_t i, ChunkIndex chunk, uint64_t element) const;
@@ -156,6 +165,7 @@ class Home {
   void set_parts(std::byte* memory, std::span<const size_t> offsets);
   void connect_parts(uint32_t rank, std::byte* memory, const HomeParts& parts);
   uint64_t first_byte(size_t plane, ChunkIndex chunk) const;
+  uint64_t first_weight_byte(ChunkIndex chunk, uint32_t copy) const;
 
   size_t chunk_bytes_;
   uint64_t chunk_elements_;
@@ -163,6 +173,9 @@ class Home {
   RankPlace place_;
   /// [chunk] the number of chunks before it in the home of its owner; kNone: it is on a device
   std::vector<uint32_t> home_index_;
+  uint32_t num_copies_;                   // of the weights
+  std::vector<bool> has_delayed_update_;  // [chunk] empty: none
+  uint32_t current_copy_ = 0;             // of the weights of these chunks
   std::vector<uint32_t> stored_sums_, stored_activations_;
   std::span<const PlaneInfo> infos_;
   Buffer copied_;                 // all that loads and stores copy

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "cpu_adam/adamw_kernel.h"
 #include "cpu_adam/adamw_tasks.h"
@@ -30,6 +31,15 @@ void check_runs(int64_t n, std::span<const AdamWRange> runs, const AdamWStep& st
     end = run.first + run.count;
   }
   EBB_CHECK(n >= 0 && end <= n, "a run exceeds the planes");
+}
+
+/// Updates elements [begin, end).
+void update_elements(const Planes& planes, int64_t begin, int64_t end,
+                     std::span<const AdamWRange> runs, const AdamWStep& step) {
+  for_each_part(runs, begin, end, [&](int64_t first, int64_t count, const AdamWRange& run) {
+    adamw_update_range(planes.from(first), count,
+                       adamw_coefficients(step, run.decay_factor, run.learning_rate_factor));
+  });
 }
 
 }  // namespace
@@ -65,10 +75,23 @@ void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n,
   check_update(planes, n, runs, step);
   if (runs.empty()) return;
   for_each_task(team, n, [&](int64_t begin, int64_t end) {
-    for_each_part(runs, begin, end, [&](int64_t first, int64_t count, const AdamWRange& run) {
-      adamw_update_range(planes.from(first), count,
-                         adamw_coefficients(step, run.decay_factor, run.learning_rate_factor));
-    });
+    update_elements(planes, begin, end, runs, step);
+  });
+}
+
+/// Copies the weights of a task just before their update, which then finds them in a cache.
+void adamw_update(ThreadTeam& team, const Planes& planes, std::byte* new_weights, int64_t n,
+                  std::span<const AdamWRange> runs, const AdamWStep& step) {
+  check_update(planes, n, runs, step);
+  EBB_CHECK(new_weights != nullptr && planes[kWeightPlane] != nullptr, "two copies of the weights");
+  const PlaneInfo& weights = state_planes(planes.weight_dtype)[kWeightPlane];
+  Planes updated = planes;
+  updated[kWeightPlane] = new_weights;
+  for_each_task(team, n, [&](int64_t begin, int64_t end) {
+    const auto bytes = [&](int64_t count) { return weights.bytes(static_cast<uint64_t>(count)); };
+    std::memcpy(new_weights + bytes(begin), planes[kWeightPlane] + bytes(begin),
+                bytes(end - begin));
+    update_elements(updated, begin, end, runs, step);
   });
 }
 

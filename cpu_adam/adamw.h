@@ -66,6 +66,12 @@ struct AdamWRange {
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n,
                   std::span<const AdamWRange> ranges, const AdamWStep& step);
 
+/// The same, but the new weights go to `new_weights`, which also get the weights of all other
+/// elements; the weights in `planes` keep their values. REQUIRES: `new_weights` has n elements of
+/// the type of the weights and does not overlap the planes.
+void adamw_update(ThreadTeam& team, const Planes& planes, std::byte* new_weights, int64_t n,
+                  std::span<const AdamWRange> ranges, const AdamWStep& step);
+
 /// Moves the pages of the planes to the NUMA nodes whose threads will update them. Has no effect on
 /// a machine with one node. Changes no content; pages that cannot move stay. REQUIRES: later
 /// updates use this team and the same n.

@@ -16,11 +16,11 @@ namespace {
 constexpr size_t kMostShown = 5;
 
 /// `shows_sums`: with the column that says where sums of groups wait.
-std::string candidate_line(const Candidate& c, uint32_t num_layers, bool shows_sums) {
+std::string candidate_line(const Preparation& p, const Candidate& c, bool shows_sums) {
   const Schedule& s = c.schedule;
-  std::string settings =
-      fmt::format("  {:<11} {:<26} {:<11} {:<9}", name_of(s.micro_batch_order),
-                  name_of(s.recompute, num_layers), name_of(s.activations), name_of(s.update));
+  std::string settings = fmt::format("  {:<11} {:<26} {:<11} {:<9}", name_of(s.micro_batch_order),
+                                     name_of(s.recompute, p.num_layers), name_of(s.activations),
+                                     name_of_updates(p.options, s));
   if (shows_sums) settings += fmt::format(" {:<6}", s.sums_on_devices ? "device" : "host");
   if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
   return fmt::format("{} {:>10.4f} {:>10.4f} {:<18} {:>12} {:>12}\n", settings, c.seconds,
@@ -51,7 +51,7 @@ std::string candidate_table(const Preparation& p) {
   std::set<std::string> known;
   for (const size_t i : best_first(p)) {
     // Different requests may have the same result, which is shown once.
-    std::string line = candidate_line(p.candidates[i], p.num_layers, shows_sums);
+    std::string line = candidate_line(p, p.candidates[i], shows_sums);
     const bool is_new = known.insert(line).second;
     if (!is_new || known.size() > kMostShown) continue;
     if (i == p.chosen) line.front() = '*';

@@ -130,12 +130,12 @@ bool home_is_short(const PlannedStep& step) {
   return needed > step.budgets.host_memory.value_or(SIZE_MAX);
 }
 
-Json to_json(const Candidate& c, uint32_t num_layers) {
+Json to_json(const Candidate& c, const Preparation& p) {
   const Schedule& s = c.schedule;
   Json json = {{"micro_batch_order", name_of(s.micro_batch_order)},
-               {"recompute", name_of(s.recompute, num_layers)},
+               {"recompute", name_of(s.recompute, p.num_layers)},
                {"activations", name_of(s.activations)},
-               {"update", name_of(s.update)}};
+               {"update", name_of_updates(p.options, s)}};
   if (!c.why_not.empty()) {
     json["why_not"] = c.why_not;
     return json;
@@ -446,7 +446,7 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step,
   }
   json["candidates"] = Json::array();
   for (const Candidate& candidate : p.candidates) {
-    json["candidates"].push_back(to_json(candidate, p.num_layers));
+    json["candidates"].push_back(to_json(candidate, p));
   }
   json["memory"] = to_json(p.ledger);
   json["traffic"] = to_json(traffic_of(p.plan, *p.layout));

@@ -25,7 +25,8 @@ constexpr std::string_view kPassing[] = {"help",         "config",         "resu
 // If the first is not given, its value follows from the second.
 constexpr std::string_view kFollowing[][2] = {{"min-lr", "lr"}, {"gradient-dtype", "dtype"}};
 
-// Flags on which no bit of a result depends. Results are assumed to depend on every other flag.
+// Flags on which no bit of a result depends, unless updates are delayed. Results are assumed to
+// depend on every other flag.
 constexpr std::string_view kHarmless[] = {"threads",
                                           "chunk-size",
                                           "device-memory",
@@ -53,6 +54,11 @@ constexpr std::string_view kHarmless[] = {"threads",
                                           "early-stop",
                                           "sample-steps",
                                           "sample-prompt"};
+
+// With this value of --update, results also depend on the flags below, which say when the updates
+// that are left are made.
+constexpr std::string_view kDelayed = "delayed";
+constexpr std::string_view kFlushing[] = {"update", "save-steps", "eval-steps", "sample-steps"};
 
 template <size_t N>
 bool is_in(const std::string_view (&names)[N], std::string_view name) {
@@ -114,6 +120,11 @@ void set_optimizer(RunConfig& config, const LearningRate& rate, const TrainerOpt
 
 std::string joined(const FlagValue* flag) {
   return flag == nullptr ? "not given" : fmt::format("{}", fmt::join(flag->values, " "));
+}
+
+bool delays_updates(const RunConfig& config) {
+  const FlagValue* const update = find(config, "update");
+  return update != nullptr && std::ranges::count(update->values, kDelayed) > 0;
 }
 
 /// Checkpoints are JSON, so paths must be UTF-8.
@@ -234,10 +245,12 @@ std::string to_toml(const RunConfig& config) {
 std::vector<std::string> changes(const RunConfig& before, const RunConfig& now) {
   std::set<std::string> names = names_of(before);
   names.merge(names_of(now));
+  const bool delayed = delays_updates(before) || delays_updates(now);
   std::vector<std::string> found;
   for (const std::string& name : names) {
     const FlagValue *was = find(before, name), *is = find(now, name);
-    if (is_in(kHarmless, name) || (was != nullptr && is != nullptr && was->values == is->values)) {
+    const bool is_harmless = is_in(kHarmless, name) && !(delayed && is_in(kFlushing, name));
+    if (is_harmless || (was != nullptr && is != nullptr && was->values == is->values)) {
       continue;
     }
     found.push_back(

@@ -121,6 +121,7 @@ std::string to_json(const StepRecord& r) {
       .add("host_bytes", r.host_bytes)
       .add("speculated_chunks", r.speculated_chunks)
       .add("rolled_back_chunks", r.rolled_back_chunks)
+      .add("inexact", r.inexact)
       .add("eval_loss", r.eval_loss)
       .add("best_eval_loss", r.best_eval_loss)
       .add("sample", r.sample)

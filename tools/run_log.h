@@ -44,6 +44,7 @@ struct StepRecord {
   // Only with speculative updates.
   std::optional<uint64_t> speculated_chunks = {};
   std::optional<uint64_t> rolled_back_chunks = {};
+  std::optional<std::string> inexact = {};  ///< the flags of inexact modes; only with one
   std::optional<double> eval_loss = {};
   std::optional<double> best_eval_loss = {};  ///< only with --save-best or --early-stop
   std::optional<std::string> sample = {};     ///< the prompt and its continuation

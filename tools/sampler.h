@@ -3,7 +3,8 @@
 //
 // The weights are copied to an inference on the host device, which exists only during a sample. So
 // samples need no memory of a GPU, and host memory for the weights (2 bytes per parameter in bf16).
-// A sample changes no bit of the training: it only makes the deferred updates earlier.
+// A sample only makes the deferred or delayed updates earlier. So it changes no bit of the
+// training, unless updates are delayed.
 //
 // One thread. Errors of the constructor: ConfigError if the model has no tokenizer or does not
 // generate, or if the prompt is empty or too long; PlanError if the host memory is too small; those

@@ -31,10 +31,15 @@ constexpr Choice<std::optional<Arithmetic>> kArithmetics[] = {
     {"auto", std::nullopt}, {"fp32", Arithmetic::Fp32}, {"bf16-dot", Arithmetic::Bf16Dot}};
 constexpr Choice<std::optional<AttentionKernels>> kAttentions[] = {
     {"auto", std::nullopt}, {"ebb", AttentionKernels::Ebb}, {"cudnn", AttentionKernels::Cudnn}};
-constexpr Choice<std::optional<UpdateOrder>> kUpdates[] = {{"auto", std::nullopt},
-                                                           {"overlap", UpdateOrder::Overlap},
-                                                           {"speculate", UpdateOrder::Speculate},
-                                                           {"wait", UpdateOrder::Wait}};
+struct UpdateChoice {
+  std::optional<UpdateOrder> order = {};
+  bool is_delayed = false;
+};
+constexpr Choice<UpdateChoice> kUpdates[] = {{"auto", {}},
+                                             {"delayed", {.is_delayed = true}},
+                                             {"overlap", {UpdateOrder::Overlap}},
+                                             {"speculate", {UpdateOrder::Speculate}},
+                                             {"wait", {UpdateOrder::Wait}}};
 constexpr Choice<std::optional<MicroBatchOrder>> kMicroBatchOrders[] = {
     {"horizontal", MicroBatchOrder::Horizontal},
     {"vertical", MicroBatchOrder::Vertical},
@@ -319,11 +324,17 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
       "layer by layer; auto = the faster order",
       choice(o.schedule.micro_batch_order, kMicroBatchOrders));
   group.add(
-      "--update", "overlap|wait|speculate|auto [auto]",
+      "--update", "overlap|wait|speculate|auto|delayed [auto]",
       "overlap: updates run during the backward or the next forward; wait: they end before the "
       "step ends; speculate: some run before the gradient norm is known, and are undone if the "
-      "gradient is clipped; auto = the fastest",
-      choice(o.schedule.update, kUpdates));
+      "gradient is clipped; auto = the fastest of these, with the same results; delayed changes "
+      "the results: updates run during the whole next step, which computes with the weights "
+      "before them",
+      [&o](std::string_view flag, std::string_view text) {
+        const auto chosen = choice_value<UpdateChoice>(flag, text, kUpdates);
+        o.schedule.update = chosen.order;
+        o.delayed_updates = chosen.is_delayed;
+      });
   group.add("--emulate-compute,--pretend", "FLOP/s[,SIZE/s]",
             "host only: kernels sleep for their predicted time at this rate of arithmetic[,of "
             "memory] instead of computing; there are no losses",

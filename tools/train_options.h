@@ -73,6 +73,7 @@ struct TrainOptions {
   std::optional<size_t> pinned;         ///< bytes of host memory; the host device pins none
   size_t chunk_size = size_t{64} << 20;
   ScheduleRequest schedule;
+  bool delayed_updates = false;
   LinkRates link;
   std::optional<ComputeRates> emulate_compute;  ///< kernels sleep instead of computing
   uint64_t threads = 0;                         ///< 0: all cores

@@ -94,7 +94,8 @@ std::string evaluation_line(const TrainSetup& setup) {
 std::string left_to_next_step(const Plan& plan) {
   std::string text;
   if (const uint32_t num = plan.count(&ChunkRecord::is_deferred); num > 0) {
-    text += fmt::format("; defers {} updates", num);
+    const uint32_t num_delayed = plan.count(&ChunkRecord::is_delayed);
+    text += fmt::format("; {} {} updates", num_delayed > 0 ? "delays" : "defers", num);
   }
   if (const uint32_t num = plan.count(&ChunkRecord::is_speculative); num > 0) {
     text += fmt::format(", of which {} are speculative,", num);
@@ -175,6 +176,18 @@ std::string ranks_line(const TrainSetup& setup) {
       p.share.groups.count, groups, sums_on_devices ? ", which the devices add" : "");
 }
 
+/// The flags with which a step computes something else than the others; empty without.
+std::string inexact_flags(const TrainerOptions& options) {
+  return options.delayed_updates ? "--update delayed" : "";
+}
+
+std::string inexact_line(const TrainerOptions& options) {
+  return fmt::format(
+      "{}: a gradient is that of weights which are one update older, except after a save, an "
+      "evaluation or a sample",
+      inexact_flags(options));
+}
+
 std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup& setup) {
   const ModelSizes c = sizes_of(setup.source.config);
   const BatchShape& s = setup.shape;
@@ -200,6 +213,8 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
                           s.num_tokens(), setup.num_steps())));
   if (setup.prepared.division.stores_groups()) lines.push_back(named("ranks", ranks_line(setup)));
+  const TrainerOptions& trainer = setup.prepared.options;
+  if (!inexact_flags(trainer).empty()) lines.push_back(named("inexact", inexact_line(trainer)));
   lines.push_back(named("device", device_line(setup) + why_host(options, setup)));
   return lines;
 }
@@ -237,10 +252,11 @@ std::string plan_text(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const Candidate& c = p.candidates[p.chosen];
   const Schedule& s = c.schedule;
-  std::string text = fmt::format(
-      "{}: {} order, recompute {}, activations on {}, updates {}", chosen_text(p),
-      name_of(s.micro_batch_order), name_of(s.recompute, p.num_layers),
-      s.activations == ActivationPlacement::Device ? "device" : "host", name_of(s.update));
+  std::string text =
+      fmt::format("{}: {} order, recompute {}, activations on {}, updates {}", chosen_text(p),
+                  name_of(s.micro_batch_order), name_of(s.recompute, p.num_layers),
+                  s.activations == ActivationPlacement::Device ? "device" : "host",
+                  name_of_updates(p.options, s));
   const auto& [seconds, bound, num_simulated] = setup.predicted;
   if (seconds > 0) {
     text += fmt::format("; {:.4g} s a step predicted{}, {:.0f} tok/s, {:.0f} % of the bound by {}",
@@ -311,6 +327,9 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   if (setup.prepared.plan.count(&ChunkRecord::is_speculative) > 0) {
     record.speculated_chunks = r.speculated_chunks;
     record.rolled_back_chunks = r.rolled_back_chunks;
+  }
+  if (const std::string flags = inexact_flags(setup.prepared.options); !flags.empty()) {
+    record.inexact = flags;
   }
   return record;
 }

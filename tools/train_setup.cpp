@@ -369,6 +369,7 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
           .evaluation_batches = evaluation_batches,
           .groups = options.groups,
           .schedule = options.schedule,
+          .delayed_updates = options.delayed_updates,
           .adam = {.beta1 = options.beta1,
                    .beta2 = options.beta2,
                    .epsilon = options.epsilon,

@@ -130,7 +130,8 @@ Bound bound_of_rank(const RankStep& step, const Machine& machine, const Machine&
                {bound.store_s, info_of(StreamKind::Store).name},
                {update_on_cores(bound.update_s, copied_bytes, cores),
                 2 * receive_s > bound.update_s ? kNetwork : info_of(StreamKind::Update).name}});
-  if (clipped) {
+  // Delayed updates run during the whole step.
+  if (clipped && plan.count(&ChunkRecord::is_delayed) == 0) {
     const double early_bytes =
         static_cast<double>(plan.num_blocks) * static_cast<double>(step.layout.chunk_bytes());
     const Named add{add_s, 2 * receive_s > add_s ? "network, backward" : "update, backward"};

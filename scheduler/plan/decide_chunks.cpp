@@ -33,6 +33,7 @@ void decide_owner_updates(const PlanOptions& options, std::vector<ChunkRecord>& 
 /// The device updates the chunks that are rounded last, because the next forward begins with them.
 void decide_device_updates(const std::vector<ChunkIndex>& order, const Layout& layout,
                            const PlanOptions& options, ChunkDecisions& decisions) {
+  if (options.delayed_updates) return;
   if (options.division.sums_on_devices) return decide_owner_updates(options, decisions.chunks);
   if (options.division.stores_groups()) return;  // the gradients are in host memory
   const uint32_t blocks = blocks_of_device_update(layout, options.update_after_norm);
@@ -64,14 +65,19 @@ void decide_sums(const std::vector<ChunkIndex>& order, const ChunkTrace& chunk_t
   }
 }
 
-/// Decides which updates are deferred, if any may be. With clipping these are all updates on the
-/// update stream. Without, they are a share of the chunks of each owner, spread over the backward
-/// so that each optimizer is always busy. `order`: the chunks whose updates may be deferred.
+/// Decides which updates are deferred, if any may be, or delays all. With clipping these are all
+/// updates on the update stream. Without, they are a share of the chunks of each owner, spread over
+/// the backward so that each optimizer is always busy. `order`: the chunks whose updates may be
+/// deferred.
 void decide_times(const std::vector<ChunkIndex>& order, const PlanOptions& options,
                   std::vector<ChunkRecord>& chunks) {
   const auto share_of = [&](size_t i) {
     return static_cast<size_t>(options.schedule.deferred_share * static_cast<double>(i));
   };
+  if (options.delayed_updates) {
+    for (const ChunkIndex c : order) chunks[c].update = UpdateTime::Delayed;
+    return;
+  }
   std::vector<size_t> num_of(options.division.place.num_ranks, 0);  // [owner] so far
   for (size_t i = 0; i < order.size(); ++i) {
     const size_t of_owner = num_of[chunks[order[i]].owner]++;
@@ -222,7 +228,7 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
     std::erase_if(deferrable, [&](ChunkIndex c) { return decisions.chunks[c].is_on_owner(); });
   }
   decide_times(deferrable, options, decisions.chunks);
-  if (options.update_after_norm) {
+  if (options.update_after_norm && !options.delayed_updates) {
     decide_speculative(chunk_trace, options, decisions.chunks);
   }
   std::erase_if(order, [&](ChunkIndex c) { return !decisions.chunks[c].is_at_home(); });

@@ -71,6 +71,7 @@ void Emitter::emit_assignments_after(ItemIndex position) {
 OpIndex Emitter::update_before(ChunkId id) {
   if (id.space != Space::Weights) return kNone;
   const ChunkRecord& chunk = plan_.chunks[id.index];
+  if (chunk.is_delayed()) return kNone;
   OpIndex& update = last_update_[id.index];
   if (chunk.is_mine || !chunk.is_trained() || !options_.update) return update;
   if (has_new_update_[id.index]) {
@@ -146,7 +147,21 @@ void Emitter::emit_update(ChunkIndex c, OpIndex wait, bool deferred) {
                           .deferred = deferred},
                          {wait});
   if (buffer != kNone) last_update_of_buffer_[buffer] = last_update_[c];
+  if (plan_.chunks[c].is_delayed()) return;  // no rank waits for it
   emit_send(Message::Weights, {Space::Weights, c}, {last_update_[c]}, deferred);
+}
+
+/// Those that the step before left. Deferred ones come in the order in which the forward needs
+/// their weights, delayed ones in the order in which gradients need their buffers.
+void Emitter::emit_first_updates() {
+  for (const ChunkIndex c : plan_.chunks_that(&ChunkRecord::defers_update)) {
+    if (!plan_.chunks[c].is_delayed()) emit_update(c, kNone, true);
+  }
+  for (const ChunkTraceItem& item : chunk_trace_.items) {
+    if (!item.is_round()) continue;
+    const ChunkRecord& chunk = plan_.chunks[item.rounded_chunk];
+    if (chunk.is_delayed() && chunk.is_mine) emit_update(item.rounded_chunk, kNone, true);
+  }
 }
 
 /// The sums wait in their slot until all owners of their parameter chunks have added them.
@@ -298,9 +313,7 @@ void Emitter::run() {
   added_.assign(layout_.num_chunks(), kNone);
   last_load_of_slot_.assign(kFetchSlots, kNone);
 
-  for (const ChunkIndex c : plan_.chunks_that(&ChunkRecord::defers_update)) {
-    emit_update(c, kNone, true);
-  }
+  emit_first_updates();
   emit_assignments_after(kStart);
   for (ItemIndex i{0}; i < chunk_trace_.items.size(); ++i) {
     emit_item(i);

@@ -41,6 +41,7 @@ class Emitter {
   void emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, ItemIndex last_item,
                  StoreIndex store);
   void emit_update(ChunkIndex chunk, OpIndex wait, bool deferred = false);
+  void emit_first_updates();
   void emit_store_partial_norms(ChunkIndex chunk, OpIndex finish);
   void emit_norm();
   // If the sums of groups are added in host memory:

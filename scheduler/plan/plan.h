@@ -30,6 +30,10 @@
 // because its norm is not finite), these updates do nothing. So every step has the same plan. If no
 // step follows at once, the plan of make_flush_plan() makes the updates that are left.
 //
+// With PlanOptions::delayed_updates all updates run during the next step, but no load waits for
+// them, because loads copy the weights before these updates. A gradient is stored when the update
+// that reads its buffer is made.
+//
 // If blocks and memory are left, some chunks have all their planes on the device and are updated
 // there. Their weights take blocks, which they get once (make_initialise_plan) and keep; their
 // other planes are beside the blocks. The planner chooses the chunks whose gradients are finished
@@ -83,6 +87,8 @@ struct PlanOptions {
   /// True with clipping or fp16: then only speculative updates are made before the norm is known.
   /// The norm is always computed.
   bool update_after_norm = true;
+  /// All updates are UpdateTime::Delayed, and run on the host. REQUIRES: update_after_norm.
+  bool delayed_updates = false;
   /// make_plan() uses all settings but micro-batch order, recomputation and placement of
   /// activations, which the trace has. With clipping or fp16, all updates on the host are deferred
   /// unless schedule.update is Wait, and no weights that the host updates are resident. In an

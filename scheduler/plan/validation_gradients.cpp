@@ -120,7 +120,8 @@ void Gradients::update_on_device(ChunkIndex c) {
 void Gradients::update_at_home(const Op& op) {
   const ChunkIndex c(op.chunk.index);
   if (stays(c)) report_.complain("the state of parameter chunk {} is not in host memory", c);
-  memory_.update_home(op);
+  // A delayed update writes a copy of the weights that this step does not read.
+  if (!plan_.chunks[c].is_delayed()) memory_.update_home(op);
   const BufferIndex at = buffer_of(c, op.gradient_buffer);
   if (at == kNone) {
     return report_.complain("gradient buffer {} of {}", op.gradient_buffer, plan_.gradient_buffers);
@@ -180,6 +181,9 @@ bool Gradients::holds(BufferIndex buffer, ChunkIndex c) const {
 void Gradients::expect_deferred() {
   for (ChunkIndex c{0}; c < plan_.chunks.size(); ++c) {
     const ChunkRecord& chunk = plan_.chunks[c];
+    if (chunk.is_trained() && chunk.is_delayed() != options_.delayed_updates) {
+      report_.complain("the record of parameter chunk {} is wrong about delayed updates", c);
+    }
     if (!chunk.defers_update()) continue;
     if (options_.schedule.update == UpdateOrder::Wait) {
       report_.complain("defers the update of parameter chunk {}", c);
@@ -190,7 +194,7 @@ void Gradients::expect_deferred() {
                        chunk.gradient_buffer);
       continue;
     }
-    memory_.expect_deferred_update({Space::Weights, c});
+    if (!chunk.is_delayed()) memory_.expect_deferred_update({Space::Weights, c});
     buffers_[at] = {.owner = c, .num_parts = num_parts(c)};
   }
 }

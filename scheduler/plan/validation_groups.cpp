@@ -34,7 +34,8 @@ Groups::Groups(const Plan& plan, const Layout& layout, const PlanOptions& option
       }
     }
     // The owner may still update what the step before left.
-    const bool waits = !chunk.is_mine && chunk.is_trained() && !chunk.begins_on_device();
+    const bool waits =
+        !chunk.is_mine && chunk.is_trained() && !chunk.is_delayed() && !chunk.begins_on_device();
     if (waits) memory_.expect_deferred_update({Space::Weights, c});
   }
 }
@@ -155,7 +156,7 @@ void Groups::check_end() {
       report_.complain("sends the sums of parameter chunk {} {} times", c, chunk.num_sums_sent);
       continue;
     }
-    if (chunk.num_updates_sent != chunk.num_updates) {
+    if (!record.is_delayed() && chunk.num_updates_sent != chunk.num_updates) {
       report_.complain("sends {} of {} updates of parameter chunk {}", chunk.num_updates_sent,
                        chunk.num_updates, c);
     }

@@ -28,7 +28,7 @@ bool any_not_finite(const std::byte* data, uint64_t first, uint64_t count) {
 
 }  // namespace
 
-Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
+Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, Home& home,
                      const State& state, DeviceState& device_state, std::vector<bool> trained,
                      const Plan& plan, const TrainerOptions& options, Ranks* ranks,
                      Buffer pinned_sums)
@@ -40,6 +40,8 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       trained_(std::move(trained)),
       chunks_(plan.chunks),
       num_deferred_(plan.count(&ChunkRecord::defers_update)),
+      leaves_updates_(plan.count(&ChunkRecord::is_deferred) > 0),
+      delays_updates_(options.delayed_updates),
       device_state_(device_state),
       max_grad_norm_(options.max_grad_norm),
       after_norm_(updates_after_norm(options)),
@@ -231,8 +233,17 @@ void Optimizer::begin_step(double learning_rate) {
   device_state_.decide(early_step(), false);
 }
 
+void Optimizer::end_step() {
+  if (delays_updates_ && before_.has_deferred) home_.switch_weights();
+}
+
 void Optimizer::begin_flush() {
   if (messages_) messages_->begin_flush();
+}
+
+void Optimizer::end_flush() {
+  if (delays_updates_ && has_deferred_) home_.switch_weights();
+  has_deferred_ = false;
 }
 
 void Optimizer::stopped(std::string_view error) noexcept {
@@ -277,7 +288,7 @@ void Optimizer::norm() {
   const uint32_t loss_scale = counters_.loss_scale.value;
   grad_norm_ = norm_in_order(home_.partial_norms()) / loss_scale;
   skipped_ = !std::isfinite(grad_norm_);
-  has_deferred_ = !skipped_ && num_deferred_ > 0;
+  has_deferred_ = !skipped_ && leaves_updates_;
   if (skipped_) {
     speculation_.decide(false);
     undo_all();
@@ -352,8 +363,12 @@ void Optimizer::update(ChunkIndex chunk, BufferIndex gradient_buffer, bool defer
 void Optimizer::make_update(ChunkIndex chunk, BufferIndex gradient_buffer, const AdamWStep& step) {
   state_lock_.wait_for(chunk);
   if (is_updated_by_gpu(chunk)) return device_adder_->update(device_state_, chunk, after_norm_);
-  adamw_update(team_, planes_of(chunk, gradient_buffer), num_elements(chunk), updates_of(chunk),
-               step);
+  const Planes planes = planes_of(chunk, gradient_buffer);
+  if (chunks_[chunk].is_delayed()) {
+    return adamw_update(team_, planes, home_.next_weights(chunk), num_elements(chunk),
+                        updates_of(chunk), step);
+  }
+  adamw_update(team_, planes, num_elements(chunk), updates_of(chunk), step);
 }
 
 /// On the host device, the memory of devices is host memory, so the host updates the chunk there.
@@ -417,6 +432,7 @@ bool Optimizer::roll_back() {
   if (ranks_ != nullptr || !after_norm_ || is_touched_ || !was_updated || !device_state_.is_empty())
     return false;
   undo_all();
+  end_step();
   counters_ = before_.counters;
   has_deferred_ = false;
   return true;

@@ -4,11 +4,11 @@
 // The gradients of a step are summed in fp32 on the device and rounded once to the gradient type.
 // The squares of the rounded gradients are summed in pieces of fixed size. The norm and AdamW use
 // only the rounded gradients. "Not a number" means infinite or NaN here. With clipping, and in
-// fp16, updates wait for the norm. If the norm is not a number, all updates of the step are
-// skipped. In all other runs a gradient that is not a number throws a NumericError that names the
-// first tensor. A deferred update runs in the next step, with the clip scale and the learning rate
-// of the step that computed the gradient. The state of chunks with device updates is on the device
-// (device_state.h).
+// fp16, updates wait for the norm, and so do delayed updates. If the norm is not a number, all
+// updates of the step are skipped. In all other runs a gradient that is not a number throws a
+// NumericError that names the first tensor. A deferred update runs in the next step, with the clip
+// scale and the learning rate of the step that computed the gradient. The state of chunks with
+// device updates is on the device (device_state.h).
 //
 // With several ranks, each rank makes the gradients and the updates of its own chunks. It adds the
 // sums of groups on the host, or on its GPU (scheduler/plan/groups.h). Then the state of a chunk
@@ -51,7 +51,7 @@ class Optimizer : public ChunkWork {
   /// the state of the chunks with device updates. trained[p] is true if a step computes a gradient
   /// of parameter p. The other parameters are never changed. `ranks`: null if there is only one;
   /// then `plan` must outlive the optimizer, too. `pinned_sums`: for DeviceAdder, if there is one.
-  Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
+  Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, Home& home,
             const State& state, DeviceState& device_state, std::vector<bool> trained,
             const Plan& plan, const TrainerOptions& options, Ranks* ranks, Buffer pinned_sums);
 
@@ -80,10 +80,13 @@ class Optimizer : public ChunkWork {
 
   /// True if the deferred updates of the last step have not run yet.
   bool has_deferred() const { return has_deferred_; }
+  /// Must be called after the plan of a step. If it made delayed updates, the next plan computes
+  /// with the weights that they wrote.
+  void end_step();
   /// Must be called before a flush plan runs.
   void begin_flush();
   /// Must be called after a flush plan has made the deferred updates.
-  void forget_deferred() { has_deferred_ = false; }
+  void end_flush();
 
   /// The factor with which the next step multiplies the gradient of the loss. It is 1 unless the
   /// weights are fp16.
@@ -148,11 +151,13 @@ class Optimizer : public ChunkWork {
   Kernels& kernels_;
   const Layout& layout_;
   DeviceSpaces& spaces_;
-  const Home& home_;
+  Home& home_;
   const State& state_;
   std::vector<bool> trained_;
   const std::vector<ChunkRecord>& chunks_;  // [parameter chunk] what every step does with it
-  const uint32_t num_deferred_;             // updates that every step defers
+  const uint32_t num_deferred_;             // updates of this rank that every step defers
+  const bool leaves_updates_;               // a step defers updates, of this rank or of another one
+  const bool delays_updates_;
   DeviceState& device_state_;
   const float max_grad_norm_;
   const bool after_norm_;  // updates wait for the norm

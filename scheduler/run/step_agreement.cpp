@@ -37,7 +37,7 @@ std::string schedule_text(const Schedule& schedule, uint32_t num_layers) {
 std::string chunks_text(const std::vector<ChunkRecord>& chunks) {
   std::string text;
   for (const ChunkRecord& chunk : chunks) {
-    text += !chunk.is_trained() ? '-' : chunk.is_deferred() ? 'd' : 'u';
+    text += !chunk.is_trained() ? '-' : chunk.is_delayed() ? 'n' : chunk.is_deferred() ? 'd' : 'u';
     if (chunk.is_on_owner()) text += 'o';
   }
   return text;

@@ -340,10 +340,12 @@ ExecutorStats Trainer::Impl::run_step(double learning_rate, float loss_gradient_
       !device_state_.is_empty() && optimizer_.state_lock().is_locked();
   optimizer_.begin_step(learning_rate);
   try {
-    return runner_.run(
+    const ExecutorStats stats = runner_.run(
         prepared_.trace, prepared_.plan,
         [&] { run_micro_batches(prepared_.share.micro_batches, true, loss_gradient_scale); },
         reader_copies_from_device);
+    optimizer_.end_step();
+    return stats;
   } catch (...) {
     condition_ = optimizer_.roll_back() ? Condition::Stopped : Condition::Lost;
     throw;
@@ -385,19 +387,21 @@ void Trainer::Impl::flush() {
   if (optimizer_.has_deferred() || is_resident) {
     optimizer_.begin_flush();
     run_plan(prepared_.flush_plan);
-    optimizer_.forget_deferred();
+    optimizer_.end_flush();
   }
   meet();
   is_flushed_ = true;
 }
 
 /// The reader releases parameters in the order in which updates change them. Updates that wait for
-/// the norm come in the order of the next forward, other updates in the order of the backward.
+/// the norm come in the order of the next forward, delayed and other updates in the order of the
+/// backward.
 StateReader Trainer::Impl::lock_state() {
   flush();
   const std::span<const ParameterId> order = layout_.call_order();
   std::vector<ParameterId> parts(order.begin(), order.end());
-  if (!updates_after_norm(prepared_.options)) std::ranges::reverse(parts);
+  const TrainerOptions& options = prepared_.options;
+  if (!updates_after_norm(options) || options.delayed_updates) std::ranges::reverse(parts);
   std::vector<uint32_t> parts_of_chunk(layout_.num_chunks(), 0);
   for (uint32_t i = 0; i < parts.size(); ++i) {
     const ParameterId id = parts[i];

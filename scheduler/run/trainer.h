@@ -58,9 +58,10 @@ RankPlace place_of(const Ranks* ranks);
 bool have_peer_access(Ranks& ranks, const DeviceOptions& device);
 
 /// Runs training steps and evaluations. Deferred updates of a step run during the forward of the
-/// next step. evaluate(), state_hash(), visit_parameters(), read_parameter(), write_parameter(),
-/// lock_state() and restore() run the flush plan first: it makes the deferred updates and drops
-/// resident weights, except those of Tier::Device. The next step loads these weights again.
+/// next step, delayed updates (TrainerOptions::delayed_updates) during the whole next step.
+/// evaluate(), state_hash(), visit_parameters(), read_parameter(), write_parameter(), lock_state()
+/// and restore() run the flush plan first: it makes the deferred updates and drops resident
+/// weights, except those of Tier::Device. The next step loads these weights again.
 class Trainer {
  public:
   /// `model`, `device` and `prepared` must outlive the trainer. The weights get their initial

@@ -1,12 +1,13 @@
 // The options of a training run, and the memory that the run may use. Plain values.
 //
 // These options change results: the types, adam, clipping, dropout, the seed, random_weights, the
-// loss scale and the numbers of micro-batches and groups. With all others, results have the same
-// bits.
+// loss scale, the numbers of micro-batches and groups, and delayed updates. With all others,
+// results have the same bits.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "autograd/tape.h"
 #include "device/adamw_options.h"
@@ -33,6 +34,12 @@ struct TrainerOptions {
   std::optional<uint32_t> groups = {};
   /// The settings that the planner must not choose.
   ScheduleRequest schedule = {};
+  /// The update of a step runs during the whole next step, which still computes with the weights
+  /// before it. So a gradient is that of weights which are one update older, and the optimizer
+  /// never delays a call. The state is a sequence of updates as otherwise. The flush plan makes the
+  /// last update, and the step after a flush computes with all updates. Host memory has two copies
+  /// of the weights. Updates wait for the norm, and no chunk is updated on a device.
+  bool delayed_updates = false;
   /// Also make those speculative updates that start when the norm may be known already. This is
   /// slower. It is for tests, whose results must not depend on time.
   bool speculates_late = false;
@@ -54,9 +61,14 @@ struct TrainerOptions {
 };
 
 /// Do updates wait for the norm of all gradients? With clipping they do, and with fp16, because any
-/// gradient may have overflowed.
+/// gradient may have overflowed. Delayed updates run after the step, so the norm is known.
 inline bool updates_after_norm(const TrainerOptions& options) {
-  return options.max_grad_norm > 0 || options.dtype == DType::F16;
+  return options.max_grad_norm > 0 || options.dtype == DType::F16 || options.delayed_updates;
+}
+
+/// When updates run: "delayed", or the name of the schedule's order.
+inline std::string_view name_of_updates(const TrainerOptions& options, const Schedule& schedule) {
+  return options.delayed_updates ? "delayed" : name_of(schedule.update);
 }
 
 /// How a step is divided, seen from one rank.

@@ -129,6 +129,7 @@ PlanOptions plan_options(const Preparation& context, const Schedule& schedule, u
   return {.num_blocks = num_blocks,
           .update = update,
           .update_after_norm = updates_after_norm(context.options),
+          .delayed_updates = context.options.delayed_updates,
           .schedule = schedule,
           .division = context.division};
 }
@@ -287,6 +288,7 @@ bool can_pin_window(const Preparation& p) {
 
 uint32_t most_device_updates(const Preparation& p) {
   const bool on_owners = p.division.sums_on_devices;
+  if (p.options.delayed_updates) return 0;
   if ((p.division.stores_groups() && !on_owners) || !can_pin_window(p)) return 0;
   const uint32_t blocks =
       on_owners ? 0 : blocks_of_device_update(*p.layout, updates_after_norm(p.options));

@@ -43,6 +43,23 @@ void check_groups(const TrainerOptions& options, uint32_t num_ranks) {
                         count, num_ranks, enough));
 }
 
+/// The options with the only schedule of updates that delayed ones can have. Throws ConfigError if
+/// the request is for another one.
+TrainerOptions with_delayed_schedule(TrainerOptions options) {
+  ScheduleRequest& schedule = options.schedule;
+  const bool fits = schedule.update.value_or(UpdateOrder::Overlap) == UpdateOrder::Overlap &&
+                    schedule.device_updates.value_or(0) == 0 &&
+                    schedule.speculated_chunks.value_or(0) == 0 &&
+                    schedule.resident_chunks.value_or(0) == 0;
+  if (!fits) {
+    throw ConfigError(
+        "delayed updates run on the host during the next step: the schedule can have no other "
+        "order of updates, no updates on the device or before the norm, and no resident weights");
+  }
+  schedule.update = UpdateOrder::Overlap;
+  return options;
+}
+
 bool may_store_sums_on_devices(const TrainerOptions& options, const Budgets& budgets) {
   return division_of(options, budgets.place).stores_groups() && budgets.place.num_machines == 1 &&
          (budgets.peer_access || budgets.place.num_ranks == 1);
@@ -177,16 +194,17 @@ Ledger ledger_as(const Preparation& like, uint32_t rank) {
             .fetch_slots = like.plan.fetch_slots};
   plan.division.place.rank = rank;
   for (ChunkRecord& chunk : plan.chunks) chunk.is_mine = chunk.owner == rank;
-  plan.gradient_buffers = num_gradient_buffers(
-      plan.chunks,
-      {.update_after_norm = updates_after_norm(like.options), .schedule = like.schedule});
+  plan.gradient_buffers =
+      num_gradient_buffers(plan.chunks, {.update_after_norm = updates_after_norm(like.options),
+                                         .delayed_updates = like.options.delayed_updates,
+                                         .schedule = like.schedule});
   return ledger_with(like, plan);
 }
 
 /// All that the ledger of a rank depends on, besides its share: of its chunks the number, the
 /// elements, and those on its device and with each time of an update; and the elements on its
 /// device.
-using ChunksOfRank = std::array<uint64_t, 9>;
+using ChunksOfRank = std::array<uint64_t, 10>;
 ChunksOfRank chunks_of(const Preparation& like, uint32_t rank) {
   ChunksOfRank chunks{};
   const auto num_chunks = static_cast<uint32_t>(like.plan.chunks.size());
@@ -196,8 +214,8 @@ ChunksOfRank chunks_of(const Preparation& like, uint32_t rank) {
     const ChunkRecord& record = like.plan.chunks[c];
     ++chunks[2 + static_cast<size_t>(record.update)];
     if (!record.is_on_owner()) continue;
-    ++chunks[7];
-    chunks[8] += like.layout->chunk_elements(c);
+    ++chunks[8];
+    chunks[9] += like.layout->chunk_elements(c);
   }
   return chunks;
 }
@@ -327,7 +345,8 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
     throw ConfigError(fmt::format(
         "input '{}' is persistent: only inference has persistent inputs, not training", spec.name));
   }
-  return prepare_rank(model, options, budgets, machine);
+  return prepare_rank(model, options.delayed_updates ? with_delayed_schedule(options) : options,
+                      budgets, machine);
 }
 
 }  // namespace ebb

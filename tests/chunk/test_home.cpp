@@ -33,5 +33,35 @@ TEST(Home, StoresPlanesInGroups) {
             2 * kChunkElements / 64 * 68);
 }
 
+/// Only chunks with delayed updates switch to the copy that updates write.
+TEST(Home, DelayedUpdatesHaveTwoCopiesOfTheWeights) {
+  constexpr uint64_t kChunkElements = 65536;
+  const Layout layout({{.name = "w", .shape = {3 * kChunkElements}}}, {0}, DType::F32, DType::F32,
+                      kChunkElements * sizeof(float));
+  HomeOptions options;
+  options.chunks.resize(3);
+  for (const uint32_t c : {0, 2}) options.chunks[c].update = UpdateTime::Delayed;
+  Ledger ledger;
+  add_home(ledger, layout, kPlanes, options);
+  EXPECT_EQ(ledger.bytes("weight", Tier::Host), 3 * kChunkElements * 4);
+  EXPECT_EQ(ledger.bytes("second copy of weights", Tier::Host), 3 * kChunkElements * 4);
+  EXPECT_EQ(copied_bytes(layout, kPlanes, options), 2 * 3 * kChunkElements * 4);
+  const auto device = create_device({});
+  Home home(*device, layout, kPlanes, options);
+  std::byte* const first = home.plane(0, ChunkIndex(2));
+  std::byte* const untrained = home.plane(0, ChunkIndex(1));
+  std::byte* const scaled = home.plane(1, ChunkIndex(2));
+  std::byte* const second = home.next_weights(ChunkIndex(2));
+  EXPECT_NE(first, second);
+  home.switch_weights();
+  EXPECT_EQ(home.plane(0, ChunkIndex(2)), second);
+  EXPECT_EQ(home.next_weights(ChunkIndex(2)), first);
+  EXPECT_EQ(home.plane(0, ChunkIndex(1)), untrained);
+  EXPECT_EQ(home.plane(1, ChunkIndex(2)), scaled);
+  EXPECT_THROW(home.next_weights(ChunkIndex(1)), LogicError);
+  home.switch_weights();
+  EXPECT_EQ(home.plane(0, ChunkIndex(2)), first);
+}
+
 }  // namespace
 }  // namespace ebb::test

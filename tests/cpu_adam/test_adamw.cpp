@@ -54,6 +54,32 @@ class AdamWTypes : public testing::TestWithParam<Types> {};
 INSTANTIATE_TEST_SUITE_P(Types, AdamWTypes, testing::ValuesIn(kAllTypes),
                          [](const auto& info) { return name_of_types(info.param); });
 
+/// Two ranges with a gap: the other copy gets the old weights there.
+TEST_P(AdamWTypes, AnotherCopyOfTheWeightsGetsTheSameBits) {
+  ThreadTeam team(2);
+  const int64_t n = 2 * kUpdateTaskElements + 5;
+  const AdamWRange ranges[] = {{.first = 3, .count = 1000}, {.first = 1200, .count = n - 1200}};
+  State in_place(n, GetParam()), copied(n, GetParam());
+  Guarded other(n, size_of(GetParam().weight));
+  for (State* const state : {&in_place, &copied}) {
+    state->set_weights(1);
+    state->set_gradients(2);
+  }
+  const auto weights_of = [&](State& state) {
+    const auto* const weights = state.planes()[kWeightPlane];
+    return std::vector(weights, weights + n * static_cast<int64_t>(size_of(GetParam().weight)));
+  };
+  const std::vector<std::byte> old = weights_of(copied);
+  adamw_update(team, in_place.planes(), n, ranges, step_at(1));
+  adamw_update(team, copied.planes(), other.data(), n, ranges, step_at(1));
+  EXPECT_EQ(weights_of(copied), old);
+  EXPECT_EQ(other.content(), weights_of(in_place));
+  EXPECT_NE(weights_of(in_place), old);
+  EXPECT_EQ(copied.momenta(), in_place.momenta());
+  EXPECT_EQ(copied.variances(), in_place.variances());
+  EXPECT_TRUE(other.intact() && copied.intact());
+}
+
 TEST_P(AdamWTypes, StaysWithinTheRoundingBound) {
   for (int64_t n : {1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 65, 97, 1009, 65535, 65536, 65537}) {
     EXPECT_LE(worst_ratio(n, GetParam()), 1.0) << "n = " << n;

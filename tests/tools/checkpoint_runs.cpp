@@ -19,7 +19,7 @@ std::vector<nlohmann::json> lines_of(const std::string& text) {
     nlohmann::json kept;
     for (const char* name :
          {"step", "epoch", "loss", "grad_norm", "loss_scale", "skipped_steps", "learning_rate",
-          "tokens_seen", "eval_loss", "end", "steps", "state_hash"}) {
+          "tokens_seen", "inexact", "eval_loss", "end", "steps", "state_hash"}) {
       if (json.contains(name)) kept[name] = json[name];
     }
     lines.push_back(kept);

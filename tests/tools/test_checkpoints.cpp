@@ -129,6 +129,27 @@ TEST_F(Checkpoints, AResumedRunOfOtherSettingsHasTheSameBits) {
   }
 }
 
+/// A save makes the delayed updates, so runs are compared that save after the same steps.
+TEST_F(Checkpoints, AResumedRunWithDelayedUpdatesHasTheSameBits) {
+  const Arguments saving =
+      train({"--update", "delayed", "--save", save(), "--save-steps", "3", "--clip", "0.5"});
+  const Outcome outcome = succeed(saving);
+  EXPECT_SAYS(outcome.err, "inexact --update delayed: a gradient is that of weights");
+  const auto expected = log();
+  EXPECT_EQ(expected[0]["inexact"].get<std::string>(), "--update delayed");
+  EXPECT_EQ(expected[0]["loss"], whole()[0]["loss"]);
+  EXPECT_NE(expected[1]["loss"], whole()[1]["loss"]);
+  fs::remove_all(saved(8));
+  succeed({"train", "--resume", "--save", save()});
+  EXPECT_EQ(log(), expected);
+  fs::remove_all(saved(8));
+  const Outcome exact =
+      succeed({"train", "--resume", "--save", save(), "--update", "overlap", "--save-steps", "4"});
+  EXPECT_SAYS(exact.err, "--save-steps was 3 and is 4: the run continues, but its results");
+  EXPECT_SAYS(exact.err, "--update was delayed and is overlap: the run continues, but its results");
+  EXPECT_FALSE(log().back().contains("inexact"));
+}
+
 TEST_F(Checkpoints, ASignalSavesAndTheRunCanBeResumed) {
   for (const auto& [signal, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
     fs::remove_all(save());

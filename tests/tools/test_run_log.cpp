@@ -47,11 +47,13 @@ TEST(RunLog, StepsHaveThePromisedFieldsInOrder) {
   full.bound_by = "load";
   full.speculated_chunks = 5;
   full.rolled_back_chunks = 2;
+  full.inexact = "--update delayed";
   full.loaded_bytes = full.stored_bytes = full.device_peak_bytes = full.host_bytes = 7;
   EXPECT_TRUE(to_json(full).ends_with(
       R"("tflops": 0.5, "bound_seconds": 0.5, "bound_by": "load", "bound_share": 0.5, )"
       R"("stall_seconds": 0.5, "loaded_bytes": 7, "stored_bytes": 7, "device_peak_bytes": 7, )"
-      R"("host_bytes": 7, "speculated_chunks": 5, "rolled_back_chunks": 2, "eval_loss": null})"))
+      R"("host_bytes": 7, "speculated_chunks": 5, "rolled_back_chunks": 2, )"
+      R"("inexact": "--update delayed", "eval_loss": null})"))
       << to_json(full);
 }
 

@@ -278,7 +278,7 @@ TEST(TrainOptions, BadValuesAreNamed) {
   EXPECT_SAYS(error_of({"--recompute", "some"}),
               "one of none, norms, mlp, attention, layer, block, sqrt, auto");
   EXPECT_SAYS(error_of({"--recompute", "0"}), "a whole number from 1");
-  EXPECT_SAYS(error_of({"--update", "never"}), "one of auto, overlap, speculate, wait");
+  EXPECT_SAYS(error_of({"--update", "never"}), "one of auto, delayed, overlap, speculate, wait");
   EXPECT_SAYS(error_of({"--lr", "nan"}), "--lr 'nan'");
   EXPECT_SAYS(error_of({"--min-lr", "1"}),
               "--min-lr '1': allowed is a number from 0 to --lr 0.0003");

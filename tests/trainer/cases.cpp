@@ -75,6 +75,7 @@ TrainerOptions TrainingCase::options() const {
                        .resident_chunks = between == Between::Weights ? UINT32_MAX : 0,
                        .device_updates = between == Between::State ? UINT32_MAX : 0,
                        .kept_sums = memory == Memory::Between ? 2u : 0u},
+          .delayed_updates = delayed_updates,
           .speculates_late = speculates_late,
           .max_grad_norm = clip ? max_norm.value_or(kBitingNorm) : 0,
           .dropout = dropout};
@@ -90,7 +91,8 @@ std::string to_string(const TrainingCase& run) {
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
       kMemory[static_cast<int>(run.memory)], run.num_pieces,
       name_of(run.recompute, static_cast<uint32_t>(run.model.num_layers)), run.num_threads,
-      run.update == UpdateOrder::Wait        ? "waited for"
+      run.delayed_updates                    ? "delayed"
+      : run.update == UpdateOrder::Wait      ? "waited for"
       : run.update == UpdateOrder::Speculate ? "speculative"
                                              : "overlapped",
       run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal",

@@ -22,6 +22,7 @@ void expect_training(const Outcome& outcome, const TrainingCase& run) {
 const Outcome& IdentityCheck::expected(const TrainingCase& run) {
   const std::vector<int64_t> key = {static_cast<int64_t>(run.dtype),
                                     run.clip,
+                                    run.delayed_updates,
                                     run.accumulation,
                                     run.evaluation_batches,
                                     run.num_steps,
@@ -35,7 +36,7 @@ const Outcome& IdentityCheck::expected(const TrainingCase& run) {
   reference.num_pieces = 16;
   reference.recompute = kRecomputeNone;
   reference.num_threads = 1;
-  reference.update = UpdateOrder::Wait;
+  reference.update = run.delayed_updates ? UpdateOrder::Overlap : UpdateOrder::Wait;
   reference.order = MicroBatchOrder::Horizontal;
   reference.activations = ActivationPlacement::Device;
   reference.between = Between::Nothing;

@@ -24,6 +24,7 @@ struct RankPlansCase {
   uint32_t num_machines;
   bool sums_on_devices = false;
   bool state_on_devices = false;
+  bool delayed_updates = false;
 };
 
 /// The plans of three ranks of a small model under the smallest budget.
@@ -43,7 +44,8 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
                                                                   : Between::Weights,
                            .num_ranks = kNumRanks,
                            .num_machines = GetParam().num_machines,
-                           .sums_on_devices = GetParam().sums_on_devices};
+                           .sums_on_devices = GetParam().sums_on_devices,
+                           .delayed_updates = GetParam().delayed_updates};
     const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
     for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
       prepared_.push_back(prepare_case(model, run, rank));
@@ -54,6 +56,7 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
     return validate(plan, p.trace, *p.layout,
                     {.num_blocks = p.num_blocks,
                      .update_after_norm = GetParam().clip,
+                     .delayed_updates = GetParam().delayed_updates,
                      .schedule = p.schedule,
                      .division = p.division});
   }
@@ -369,16 +372,18 @@ TEST_P(RankPlans, WaitForEachOtherAndForHostMemory) {
   EXPECT_GT(num_slowed, 10);
 }
 
-INSTANTIATE_TEST_SUITE_P(, RankPlans,
-                         testing::ValuesIn<RankPlansCase>({{"Clipped", true, 1},
-                                                           {"Unclipped", false, 1},
-                                                           {"SumsOnDevices", true, 1, true},
-                                                           {"StateOnDevices", true, 1, true, true},
-                                                           {"UnclippedStateOnDevices", false, 1,
-                                                            true, true},
-                                                           {"ClippedOnThreeMachines", true, 3},
-                                                           {"UnclippedOnThreeMachines", false, 3}}),
-                         [](const auto& i) { return i.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    , RankPlans,
+    testing::ValuesIn<RankPlansCase>({{"Clipped", true, 1},
+                                      {"Unclipped", false, 1},
+                                      {"SumsOnDevices", true, 1, true},
+                                      {"StateOnDevices", true, 1, true, true},
+                                      {"UnclippedStateOnDevices", false, 1, true, true},
+                                      {"Delayed", true, 1, false, false, true},
+                                      {"DelayedOnThreeMachines", true, 3, false, false, true},
+                                      {"ClippedOnThreeMachines", true, 3},
+                                      {"UnclippedOnThreeMachines", false, 3}}),
+    [](const auto& i) { return i.param.name; });
 
 }  // namespace
 }  // namespace ebb::test

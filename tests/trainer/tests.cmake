@@ -12,6 +12,10 @@ elseif(EBB_SANITIZE)
   set_property(TEST test_ranks APPEND PROPERTY ENVIRONMENT
     "GTEST_FILTER=-*.AMissingWaitIsFound*:Ranks.OtherTypes:Ranks.GroupsGive*:Ranks.SeveralMachines*")
 endif()
+ebb_test(test_delayed SOURCES ${dir}/test_delayed.cpp LIBS test_support)
+if(EBB_SANITIZE MATCHES thread)
+  set_property(TEST test_delayed APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=DelayedRaces.*")
+endif()
 ebb_test(test_identity_races SOURCES ${dir}/test_identity_races.cpp LIBS test_support)
 ebb_test(test_identity_slow SOURCES ${dir}/test_identity_slow.cpp LIBS test_support SLOW)
 ebb_test(test_trainer

@@ -1,0 +1,237 @@
+// Delayed updates: what exactly they compute, and that this does not depend on the schedule.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cpu_adam/adamw.h"
+#include "cpu_adam/gradient_norm.h"
+#include "device/errors.h"
+#include "system/thread_team.h"
+#include "tests/trainer/identity.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr double kRate = 1e-2;
+constexpr uint64_t kFirstSeed = 70;
+
+using Values = std::map<std::string, std::vector<float>>;  // by parameter
+
+/// Computes gradients without delay. With beta1 = 0 the momentum after a step is its gradient.
+class Gradients {
+ public:
+  Gradients(const Model& model, const TrainingCase& run) : run_(run) {
+    TrainerOptions options = run.options();
+    options.schedule = {};
+    options.delayed_updates = false;
+    options.adam.beta1 = 0;
+    options.max_grad_norm = 0;
+    prepared_ = prepare(model, options, {.device = {.num_threads = 1}});
+    device_ = create_case_device(prepared_, run);
+    trainer_ = std::make_unique<Trainer>(model, *device_, prepared_);
+  }
+
+  Values weights() {
+    Values weights;
+    trainer_->visit_parameters(
+        [&](std::string_view name, const Shape&, std::span<const float> values) {
+          weights[std::string(name)].assign(values.begin(), values.end());
+        });
+    return weights;
+  }
+  const Layout& layout() const { return trainer_->layout(); }
+
+  /// The gradients at these weights for the data of a step, and its loss and norm.
+  Values at(const Values& weights, uint32_t step, StepResult& result) {
+    for (const auto& [name, values] : weights) trainer_->write_parameter(name, values);
+    const Data data(run_.model, run_.length, run_.accumulation, kFirstSeed + step);
+    result = trainer_->step(data.micro_batches(), 0);
+    Values gradients;
+    const StateReader reader = trainer_->lock_state();
+    for (const ParameterId id : reader.parts()) {
+      std::vector<float>& gradient = gradients[reader.layout().parameter(id).name];
+      const size_t momentum = run_.dtype == DType::F32 ? 1 : 2;
+      reader.read_plane(id, momentum, [&](std::span<const std::byte> bytes) {
+        const auto* const values = reinterpret_cast<const float*>(bytes.data());
+        gradient.insert(gradient.end(), values, values + bytes.size() / sizeof(float));
+      });
+    }
+    return gradients;
+  }
+
+ private:
+  const TrainingCase run_;
+  Preparation prepared_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+/// One update of all parameters in fp32.
+void update(Values& masters, Values& momenta, Values& variances, const Values& gradients,
+            const Layout& layout, const AdamWStep& step) {
+  ThreadTeam team(1);
+  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+    const ParameterInfo& info = layout.parameter(id);
+    std::vector<float>& master = masters.at(info.name);
+    momenta[info.name].resize(master.size());
+    variances[info.name].resize(master.size());
+    Planes planes{.gradient = reinterpret_cast<const std::byte*>(gradients.at(info.name).data())};
+    planes[0] = reinterpret_cast<std::byte*>(master.data());
+    planes[1] = reinterpret_cast<std::byte*>(momenta.at(info.name).data());
+    planes[2] = reinterpret_cast<std::byte*>(variances.at(info.name).data());
+    adamw_update(team, planes, std::ssize(master), step, info.decay ? 1 : 0,
+                 info.learning_rate_factor);
+  }
+}
+
+/// Trains with a flush before step `flushed`. Returns whether losses, norms and masters are those
+/// of this definition: the gradient of step s is that of the weights before the update of step s -
+/// 1, but that of the weights after it for s = `up_to_date`; and all updates are made in their
+/// order.
+bool is_delayed(const TrainingCase& run, uint32_t flushed, uint32_t up_to_date) {
+  const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
+  const Preparation prepared = prepare_case(model, run);
+  const auto device = create_case_device(prepared, run);
+  Trainer trainer(model, *device, prepared);
+  Gradients gradients(model, run);
+  Values now = gradients.weights(), before = now, momenta, variances;
+  bool is_same = true;
+  for (uint32_t step = 0; step < run.num_steps; ++step) {
+    if (step == flushed) trainer.flush();
+    if (step == up_to_date) before = now;
+    const Data data(run.model, run.length, run.accumulation, kFirstSeed + step);
+    const StepResult result = trainer.step(data.micro_batches(), kRate);
+    StepResult expected;
+    const Values gradient = gradients.at(before, step, expected);
+    is_same = is_same && result.loss == expected.loss && result.grad_norm == expected.grad_norm;
+    before = now;
+    update(now, momenta, variances, gradient, gradients.layout(),
+           {.learning_rate = kRate,
+            .t = step + 1,
+            .gradient_scale = clip_scale(expected.grad_norm, prepared.options.max_grad_norm)});
+  }
+  trainer.visit_parameters([&](std::string_view name, const Shape&, std::span<const float> values) {
+    is_same = is_same && std::ranges::equal(values, now.at(std::string(name)));
+  });
+  return is_same;
+}
+
+TEST(Delayed, AGradientIsThatOfWeightsOneUpdateOlder) {
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const bool clip : {true, false}) {
+      const TrainingCase run{.dtype = dtype,
+                             .clip = clip,
+                             .accumulation = 2,
+                             .memory = Memory::Smallest,
+                             .num_steps = 5,
+                             .delayed_updates = true};
+      EXPECT_TRUE(is_delayed(run, 3, 3)) << to_string(run);
+    }
+  }
+}
+
+TEST(PlantedDelayed, AGradientOfOtherWeightsIsFound) {
+  TrainingCase run{.memory = Memory::Smallest, .num_steps = 4, .delayed_updates = true};
+  constexpr uint32_t kNever = UINT32_MAX;
+  EXPECT_FALSE(is_delayed(run, kNever, 2));
+  EXPECT_FALSE(is_delayed(run, 2, kNever));
+  EXPECT_TRUE(is_delayed(run, kNever, kNever));
+  run.delayed_updates = false;
+  EXPECT_FALSE(is_delayed(run, kNever, kNever));
+}
+
+/// All schedules that delayed updates can have.
+void check_schedules(IdentityCheck& check, TrainingCase run) {
+  run.delayed_updates = true;
+  for (const bool clip : {true, false}) {
+    run.clip = clip;
+    run.memory = Memory::Smallest;
+    run.num_pieces = 4;
+    check.run(run);
+    run.order = MicroBatchOrder::Vertical;
+    run.activations = ActivationPlacement::Offload;
+    run.recompute = kRecomputeEach;
+    run.num_threads = 2;
+    check.run(run);
+    run.memory = Memory::Between;
+    run.num_pieces = 9;
+    check.run(run);
+  }
+}
+
+TEST(Delayed, BitsDoNotDependOnTheSchedule) {
+  IdentityCheck check;
+  for (const DType dtype : {DType::BF16, DType::F16, DType::F32}) {
+    check_schedules(check,
+                    {.dtype = dtype, .accumulation = 2, .evaluation_batches = 1, .num_steps = 4});
+  }
+}
+
+TEST(Delayed, BitsDoNotDependOnTheRanks) {
+  IdentityCheck check;
+  for (const uint32_t num_machines : {1u, 3u}) {
+    check_schedules(check, {.accumulation = 6,
+                            .num_steps = 4,
+                            .num_ranks = 3,
+                            .num_machines = num_machines,
+                            .groups = 3});
+  }
+  check.run({.accumulation = 6,
+             .memory = Memory::Smallest,
+             .num_steps = 4,
+             .num_ranks = 3,
+             .sums_on_devices = true,
+             .delayed_updates = true,
+             .groups = 3});
+}
+
+/// More ranks than chunks: the last one makes no update, and still computes with new weights.
+TEST(Delayed, ARankMayOwnNoChunk) {
+  IdentityCheck check;
+  check.run({.accumulation = 4,
+             .num_pieces = 64,
+             .num_steps = 4,
+             .num_ranks = 4,
+             .delayed_updates = true,
+             .model = tiny_gpt(),
+             .length = 16});
+}
+
+/// Few runs for ThreadSanitizer.
+TEST(DelayedRaces, ThereAreNone) {
+  IdentityCheck check;
+  for (const uint32_t num_machines : {1u, 2u}) {
+    check.run({.accumulation = 2,
+               .memory = Memory::Smallest,
+               .num_threads = 2,
+               .order = MicroBatchOrder::Vertical,
+               .num_steps = 3,
+               .num_ranks = 2,
+               .num_machines = num_machines,
+               .delayed_updates = true});
+  }
+}
+
+TEST(Delayed, OtherResultsThanWithoutDelay) {
+  TrainingCase run{.num_steps = 3};
+  const Outcome exact = train(run).outcome;
+  run.delayed_updates = true;
+  const Outcome delayed = train(run).outcome;
+  EXPECT_EQ(delayed.losses[0], exact.losses[0]);
+  EXPECT_NE(delayed.losses[1], exact.losses[1]);
+  EXPECT_NE(delayed.hash, exact.hash);
+}
+
+TEST(Delayed, OtherOrdersOfUpdatesAreRefused) {
+  for (const UpdateOrder update : {UpdateOrder::Wait, UpdateOrder::Speculate}) {
+    EXPECT_THROW(train({.update = update, .delayed_updates = true}), ConfigError);
+  }
+  EXPECT_THROW(train({.between = Between::State, .delayed_updates = true}), ConfigError);
+}
+
+}  // namespace
+}  // namespace ebb::test
