@@ -111,6 +111,10 @@ struct AddElements {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
 
+struct SameElement {
+  __device__ float operator()(float x) const { return x; }
+};
+
 struct MultiplyElements {
   __device__ float operator()(float a, float b) const { return a * b; }
   __device__ float operator()(float a, float b, float before) const { return before + a * b; }
@@ -232,7 +236,15 @@ void Add::run(const GpuLaunch& gpu) const {
   });
 }
 
-void Accumulate::run(const GpuLaunch& gpu) const { Add{y, y, x}.run(gpu); }
+void Accumulate::run(const GpuLaunch& gpu) const {
+  if (write == Write::Add) return Add{y, y, x}.run(gpu);
+  with_float_type(y.dtype, [&](auto y_zero) {
+    with_float_type(x.dtype, [&](auto x_zero) {
+      launch_map("convert", gpu.stream, SameElement{}, y.num_elements(), y.as<decltype(y_zero)>(),
+                 x.as<decltype(x_zero)>());
+    });
+  });
+}
 
 void Multiply::run(const GpuLaunch& gpu) const {
   with_float_type(y.dtype, [&](auto zero) {

@@ -72,7 +72,10 @@ Cost CopyColumns::check() const {
 Cost Accumulate::check() const {
   EBB_CHECK_TENSORS(is_float(y.dtype) && is_float(x.dtype) && y.num_elements() == x.num_elements(),
                     "accumulate: y and x of float types and one size", y, x);
-  return {.flops = count(y), .bytes = total_bytes(y, y, x), .name = "accumulate"};
+  const bool adds = write == Write::Add;
+  return {.flops = adds ? count(y) : 0,
+          .bytes = total_bytes(y, x) + (adds ? total_bytes(y) : 0),
+          .name = "accumulate"};
 }
 
 Cost FillZero::check() const { return {.bytes = total_bytes(y), .name = "fill_zero"}; }

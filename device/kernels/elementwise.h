@@ -79,9 +79,10 @@ struct CopyColumns {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// y += x; y and x have float types, which may differ, and one number of elements.
+/// y = or += x; y and x have float types, which may differ, and one number of elements.
 struct Accumulate {
   Tensor y, x;
+  Write write = Write::Add;
 
   Cost check() const;
   void run(const HostLaunch& host) const;

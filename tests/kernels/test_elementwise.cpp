@@ -98,6 +98,11 @@ TEST_P(Elementwise, AddAccumulateAndZero) {
   const Values wide_before = wide.values();
   h.kernels->submit(h.stream, Accumulate{wide, b});
   EXPECT_TRUE(close(wide.values(), sum(wide_before, b.values()), want, 0, DType::F32));
+  h.kernels->submit(h.stream, Accumulate{wide, b, Write::Store});
+  EXPECT_EQ(wide.values(), b.values());
+  const Values exact = random_array(DType::F32, {n()}, 4).values();
+  h.kernels->submit(h.stream, Accumulate{y, Array(DType::F32, {n()}, exact), Write::Store});
+  EXPECT_EQ(y.values(), Array(dtype(), {n()}, exact).values());
   h.kernels->submit(h.stream, FillZero{y});
   EXPECT_EQ(y.values(), Values(before.size()));
 }

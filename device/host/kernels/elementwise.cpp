@@ -162,6 +162,26 @@ void run_add(const Tensor& y, const Tensor& a, const Tensor& b, ThreadTeam& team
   });
 }
 
+template <class TY, class TX>
+void convert_range(TY* y, const TX* x, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; i += kWide) {
+    store_up_to(y + i, load_up_to(x + i, end - i), end - i);
+  }
+}
+
+/// y = x
+void run_convert(const Tensor& y, const Tensor& x, ThreadTeam& team) {
+  with_float_type(y.dtype, [&](auto y_zero) {
+    with_float_type(x.dtype, [&](auto x_zero) {
+      using TY = decltype(y_zero);
+      using TX = decltype(x_zero);
+      for_each_range(team, y.num_elements(), kElementsATask, [&](int64_t begin, int64_t end) {
+        convert_range(y.as<TY>(), x.as<TX>(), begin, end);
+      });
+    });
+  });
+}
+
 template <class T>
 void multiply_range(const Multiply& f, int64_t begin, int64_t end) {
   const T *a = f.a.as<T>(), *b = f.b.as<T>();
@@ -204,6 +224,7 @@ namespace ebb {
 HWY_EXPORT(run_forward);
 HWY_EXPORT(run_backward);
 HWY_EXPORT(run_add);
+HWY_EXPORT(run_convert);
 HWY_EXPORT(run_multiply);
 HWY_EXPORT(run_copy_columns);
 
@@ -226,7 +247,8 @@ void CopyColumns::run(const HostLaunch& host) const {
 }
 
 void Accumulate::run(const HostLaunch& host) const {
-  HWY_DYNAMIC_DISPATCH(run_add)(y, y, x, host.team);
+  if (write == Write::Add) return HWY_DYNAMIC_DISPATCH(run_add)(y, y, x, host.team);
+  HWY_DYNAMIC_DISPATCH(run_convert)(y, x, host.team);
 }
 
 void FillZero::run(const HostLaunch& host) const {
