@@ -35,7 +35,7 @@ class Sums {
       : memory_((num_groups + 1) * (kArrayBytes + kPlaneGap)), partials_(kCount / kPieceElements) {
     for (size_t g = 0; g < num_groups; ++g) {
       float* const sums = array(g);
-      groups_.push_back(sums);
+      groups_.push_back(reinterpret_cast<const std::byte*>(sums));
       for (int64_t i = 0; i < kCount; ++i) sums[i] = value(g, i);
     }
     std::memset(gradient(), 0, kArrayBytes);
@@ -47,7 +47,7 @@ class Sums {
   }
   void finish(ThreadTeam& team, DType type) {
     const GroupSums uses[] = {groups_};
-    round_sums_in_order(team, uses, kCount, gradient(), type, partials_);
+    round_sums_in_order(team, uses, DType::F32, kCount, gradient(), type, partials_);
   }
   /// Copies each array to the place of the gradient.
   void copy(ThreadTeam& team) {
@@ -55,8 +55,7 @@ class Sums {
     constexpr int64_t kPieces = kArrayBytes / kPieceBytes;
     team.for_each(kPieces * std::ssize(groups_), [&](int64_t i) {
       const size_t at = static_cast<size_t>(i % kPieces) * kPieceBytes;
-      const auto* const from =
-          reinterpret_cast<const std::byte*>(groups_[static_cast<size_t>(i / kPieces)]);
+      const std::byte* const from = groups_[static_cast<size_t>(i / kPieces)];
       copy_bytes(gradient() + at, from + at, kPieceBytes);
     });
   }
@@ -88,7 +87,7 @@ class Sums {
   std::byte* gradient() const { return reinterpret_cast<std::byte*>(array(groups_.size())); }
 
   HugePages memory_;
-  std::vector<const float*> groups_;
+  std::vector<const std::byte*> groups_;
   std::vector<double> partials_;
 };
 

@@ -82,13 +82,16 @@ bool run(int passes) {
   const SharedArrays arrays;
   const int64_t part = kCount / num_ranks();
   const int64_t first = part * rank_of();
-  std::vector<const float*> groups;
-  for (const float* array : arrays.all()) groups.push_back(array + first);
+  std::vector<const std::byte*> groups;
+  for (const float* array : arrays.all()) {
+    groups.push_back(reinterpret_cast<const std::byte*>(array + first));
+  }
   const GroupSums uses[] = {groups};
   std::vector<float> ordered(static_cast<size_t>(part)), by_mpi(ordered.size());
   ThreadTeam team(1);
   const double ordered_s = median_s(passes, [&] {
-    round_sums_in_order(team, uses, part, reinterpret_cast<std::byte*>(ordered.data()), DType::F32);
+    round_sums_in_order(team, uses, DType::F32, part, reinterpret_cast<std::byte*>(ordered.data()),
+                        DType::F32);
   });
   const double mpi_s = median_s(passes, [&] {
     MPI_Reduce_scatter_block(arrays.mine(), by_mpi.data(), static_cast<int>(part), MPI_FLOAT,

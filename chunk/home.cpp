@@ -37,6 +37,11 @@ size_t plane_bytes(const Layout& layout, std::span<const PlaneInfo> planes, size
          (i == kWeightPlane ? second_copy_bytes(layout, planes, options) : 0);
 }
 
+/// A chunk of gradient sums in their type.
+size_t sum_slot_bytes_of(const Layout& layout, const HomeOptions& options) {
+  return layout.chunk_bytes() / sizeof(float) * size_of(options.sum_type);
+}
+
 struct Sizes {
   size_t gradient_buffer;
   size_t gradients;
@@ -63,7 +68,9 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
                  layout.used_bytes({Space::GradientSums, options.sums.back()});
   }
   sizes.activations = options.activations.size() * layout.chunk_bytes();
-  if (!options.sums_on_devices) sizes.sum_slots = options.sum_slots * layout.chunk_bytes();
+  if (!options.sums_on_devices) {
+    sizes.sum_slots = options.sum_slots * sum_slot_bytes_of(layout, options);
+  }
   if (options.sum_slots > 0) {
     sizes.slot_numbers = layout.num_chunks(Space::GradientSums) * sizeof(uint32_t);
   }
@@ -147,6 +154,7 @@ void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> p
 
 Home::Home(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options)
     : chunk_bytes_(layout.chunk_bytes()),
+      sum_slot_bytes_(sum_slot_bytes_of(layout, options)),
       chunk_elements_(layout.chunk_elements()),
       place_(options.place),
       home_index_(home_indices(layout, options)),
@@ -258,7 +266,7 @@ HomePlace Home::slot_number_place(uint32_t rank, uint32_t sum_chunk) const {
 }
 
 HomePlace Home::sum_slot_place(uint32_t rank, BufferIndex slot) const {
-  return {rank, ranks_[rank].parts.sum_slots + slot * chunk_bytes_};
+  return {rank, ranks_[rank].parts.sum_slots + slot * sum_slot_bytes_};
 }
 
 HomePlace Home::partial_norm_place(uint32_t rank, uint64_t piece) const {

@@ -49,7 +49,8 @@ struct HomeOptions {
   uint32_t sum_slots = 0;             ///< for complete gradient sums of groups
   /// These slots are in device memory, and the home only says which slot each sum chunk has.
   bool sums_on_devices = false;
-  uint32_t fetch_slots = 0;  ///< for weights of other machines
+  DType sum_type = DType::F32;  ///< of the sums in these slots (Division::sum_type)
+  uint32_t fetch_slots = 0;     ///< for weights of other machines
   RankPlace place = {};
 };
 
@@ -128,7 +129,7 @@ class Home {
   /// A slot of a rank for a chunk of gradient sums. REQUIRES: slot < HomeOptions::sum_slots, the
   /// slots are in the home, and the rank is near.
   std::byte* sum_slot(uint32_t rank, BufferIndex slot) const {
-    return ranks_[rank].sum_slots + slot * chunk_bytes_;
+    return ranks_[rank].sum_slots + slot * sum_slot_bytes_;
   }
   /// Must be called before Message::Sums is sent. Writes in which slot the sum chunk is; the owners
   /// of the parameter chunks read this number. Sum chunks are counted over all groups of the rank.
@@ -168,6 +169,7 @@ class Home {
   uint64_t first_weight_byte(ChunkIndex chunk, uint32_t copy) const;
 
   size_t chunk_bytes_;
+  size_t sum_slot_bytes_;
   uint64_t chunk_elements_;
   size_t gradient_buffer_bytes_;
   RankPlace place_;

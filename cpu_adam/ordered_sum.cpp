@@ -17,14 +17,17 @@ void check_partials(int64_t count, std::span<const double> partials) {
 
 }  // namespace
 
-void round_sums_in_order(ThreadTeam& team, std::span<const GroupSums> uses, int64_t count,
-                         std::byte* gradient, DType type, std::span<double> partials) {
+void round_sums_in_order(ThreadTeam& team, std::span<const GroupSums> uses, DType sum_type,
+                         int64_t count, std::byte* gradient, DType type,
+                         std::span<double> partials) {
   EBB_CHECK(count >= 0 && is_float(type), "a gradient of a float type");
+  EBB_CHECK(sum_type == DType::F32 || sum_type == DType::BF16, "gradient sums in fp32 or bf16");
   EBB_CHECK(!uses.empty() && std::ranges::none_of(uses, &GroupSums::empty),
             "a finished gradient needs at least one sum of each use");
   if (!partials.empty()) check_partials(count, partials);
   for_each_range(team, count, kPieceElements, [&](int64_t begin, int64_t end) {
-    const double squares = round_sums(uses, begin, end - begin, gradient, type, !partials.empty());
+    const double squares =
+        round_sums(uses, sum_type, begin, end - begin, gradient, type, !partials.empty());
     if (!partials.empty()) partials[static_cast<size_t>(begin / kPieceElements)] = squares;
   });
 }

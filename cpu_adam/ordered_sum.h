@@ -1,9 +1,9 @@
 // The finished gradient of a range of parameters, made on the host from gradient sums of several
 // groups of micro-batches.
 //
-//   const float* groups[] = {sums_of_rank_0, sums_of_rank_1};
+//   const std::byte* groups[] = {sums_of_rank_0, sums_of_rank_1};
 //   const GroupSums uses[] = {groups};   // a tied weight has more than one use
-//   round_sums_in_order(team, uses, count, gradient, DType::BF16, partials);
+//   round_sums_in_order(team, uses, DType::F32, count, gradient, DType::BF16, partials);
 //
 // The bits are those of one host device that adds the same arrays in the same order with Accumulate
 // and RoundGradient (device/kernels/): they do not depend on the number of threads, on the
@@ -25,18 +25,20 @@ namespace ebb {
 
 class ThreadTeam;  // system/thread_team.h
 
-/// The gradient sums of one use of a parameter: an array of fp32 for each group of micro-batches,
-/// in the order in which the groups are added.
-using GroupSums = std::span<const float* const>;
+/// The gradient sums of one use of a parameter: an array for each group of micro-batches, in the
+/// order in which the groups are added.
+using GroupSums = std::span<const std::byte* const>;
 
-/// Stores `count` elements of a finished gradient. Element i of a use is ((g0[i] + g1[i]) + g2[i])
-/// + ... over the groups of the use, in fp32. Element i of the gradient is the sum over the uses,
-/// ((u0 + u1) + u2) + ..., rounded once to `type`. A sum begins with its first term and not with 0,
-/// because 0 + -0 is +0. If `partials` is not empty, it also gets partial_norms() of the result.
-/// REQUIRES: at least one use, and at least one group in each; is_float(type); the gradient does
+/// Stores `count` elements of a finished gradient. The sums are of the type `sum_type`, and are
+/// widened to fp32. Element i of a use is ((g0[i] + g1[i]) + g2[i]) + ... over the groups of the
+/// use, in fp32. Element i of the gradient is the sum over the uses, ((u0 + u1) + u2) + ...,
+/// rounded once to `type`. A sum begins with its first term and not with 0, because 0 + -0 is +0.
+/// If `partials` is not empty, it also gets partial_norms() of the result. REQUIRES: at least one
+/// use, and at least one group in each; sum_type is F32 or BF16; is_float(type); the gradient does
 /// not overlap the sums.
-void round_sums_in_order(ThreadTeam& team, std::span<const GroupSums> uses, int64_t count,
-                         std::byte* gradient, DType type, std::span<double> partials = {});
+void round_sums_in_order(ThreadTeam& team, std::span<const GroupSums> uses, DType sum_type,
+                         int64_t count, std::byte* gradient, DType type,
+                         std::span<double> partials = {});
 
 /// For each piece of kPieceElements elements, counted from the first element of `gradient`, the sum
 /// of its squares: the partial norms of SquaredNormPieces (device/kernels/update.h). For a chunk

@@ -37,52 +37,79 @@ HWY_INLINE void for_each_vector(int64_t n, const Body& body) {
   for (; i < n; ++i) body(d1, i);
 }
 
+template <class D>
+HWY_INLINE hn::Vec<D> load_sums(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_sums(D d, const BF16* from) {
+  const hn::RebindToUnsigned<D> d32;
+  const hn::Rebind<uint16_t, D> d16;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, &from->bits))));
+}
+
 /// to = from + arrays[0] + ... + arrays[kNum - 1], added from left to right; the elements of the
 /// arrays begin at `first`. `to` may be `from`.
-template <size_t kNum>
-void add_arrays(float* to, const float* from, const float* const* arrays, int64_t first,
-                int64_t n) {
-  const float* at[kNum];
+template <size_t kNum, class From, class Sum>
+void add_arrays(float* to, const From* from, const Sum* const* arrays, int64_t first, int64_t n) {
+  const Sum* at[kNum];
   for (size_t k = 0; k < kNum; ++k) at[k] = arrays[k] + first;
   for_each_vector(n, [&](auto d, int64_t i) {
-    auto sum = hn::LoadU(d, from + i);
-    for (size_t k = 0; k < kNum; ++k) sum = hn::Add(sum, hn::LoadU(d, at[k] + i));
+    auto sum = load_sums(d, from + i);
+    for (size_t k = 0; k < kNum; ++k) sum = hn::Add(sum, load_sums(d, at[k] + i));
     hn::StoreU(sum, d, to + i);
   });
 }
 
-/// The sum of n elements of each array, from `first` on: in `block`, or in the only array.
-const float* sum_groups(GroupSums groups, int64_t first, int64_t n, float* block) {
-  const float* sum = groups[0] + first;
-  for (size_t k = 1; k < groups.size(); k += kAtOnce) {
-    const auto add = [&](auto num) {
-      add_arrays<decltype(num)::value>(block, sum, &groups[k], first, n);
-    };
-    switch (std::min(kAtOnce, groups.size() - k)) {
-      case 1:
-        add(std::integral_constant<size_t, 1>());
-        break;
-      case 2:
-        add(std::integral_constant<size_t, 2>());
-        break;
-      case 3:
-        add(std::integral_constant<size_t, 3>());
-        break;
-      default:
-        add(std::integral_constant<size_t, kAtOnce>());
-    }
-    sum = block;
+/// block = from + the first `num` of kAtOnce arrays.
+template <class From, class Sum>
+void add_some(float* block, const From* from, const Sum* const* arrays, size_t num, int64_t first,
+              int64_t n) {
+  switch (num) {
+    case 1:
+      return add_arrays<1>(block, from, arrays, first, n);
+    case 2:
+      return add_arrays<2>(block, from, arrays, first, n);
+    case 3:
+      return add_arrays<3>(block, from, arrays, first, n);
+    default:
+      return add_arrays<kAtOnce>(block, from, arrays, first, n);
   }
-  return sum;
+}
+
+/// n sums as fp32: where they are, or in `block`.
+const float* widened(float*, const float* sums, int64_t) { return sums; }
+const float* widened(float* block, const BF16* sums, int64_t n) {
+  for_each_vector(n, [&](auto d, int64_t i) { hn::StoreU(load_sums(d, sums + i), d, block + i); });
+  return block;
+}
+
+/// The sum of n elements of each array, from `first` on: in `block`, or in the only array.
+template <class Sum>
+const float* sum_groups(GroupSums groups, int64_t first, int64_t n, float* block) {
+  const auto arrays_from = [&](size_t k, auto& arrays) {
+    const size_t num = std::min(kAtOnce, groups.size() - k);
+    for (size_t i = 0; i < num; ++i) arrays[i] = reinterpret_cast<const Sum*>(groups[k + i]);
+    return num;
+  };
+  const Sum* const first_group = reinterpret_cast<const Sum*>(groups[0]) + first;
+  if (groups.size() == 1) return widened(block, first_group, n);
+  const Sum* arrays[kAtOnce];
+  add_some(block, first_group, arrays, arrays_from(1, arrays), first, n);
+  for (size_t k = 1 + kAtOnce; k < groups.size(); k += kAtOnce) {
+    add_some(block, block, arrays, arrays_from(k, arrays), first, n);
+  }
+  return block;
 }
 
 /// The sum over uses of n <= kBlock elements, from `first` on. Uses `block`, if there is something
-/// to add.
+/// to add or to widen.
+template <class Sum>
 const float* sum_uses(std::span<const GroupSums> uses, int64_t first, int64_t n, float* block) {
   alignas(64) float block_of_use[kBlock];
-  const float* sum = sum_groups(uses[0], first, n, block);
+  const float* sum = sum_groups<Sum>(uses[0], first, n, block);
   for (const GroupSums& groups : uses.subspan(1)) {
-    const float* const of_use = sum_groups(groups, first, n, block_of_use);
+    const float* const of_use = sum_groups<Sum>(groups, first, n, block_of_use);
     add_arrays<1>(block, sum, &of_use, 0, n);
     sum = block;
   }
@@ -102,7 +129,7 @@ const F16* round_block(F16* rounded, const float* sums, int64_t n) {
 }
 
 /// The gradient is not read soon, so it is written past the caches.
-template <class T>
+template <class Sum, class T>
 double round_in_blocks(std::span<const GroupSums> uses, int64_t first, int64_t count, T* gradient,
                        bool with_squares) {
   alignas(64) float block[kBlock];
@@ -111,7 +138,7 @@ double round_in_blocks(std::span<const GroupSums> uses, int64_t first, int64_t c
   for (int64_t at = first; at < first + count; at += kBlock) {
     const int64_t n = std::min(kBlock, first + count - at);
     const auto bytes = n * static_cast<int64_t>(sizeof(T));
-    const T* const rounded = round_block(rounded_block, sum_uses(uses, at, n, block), n);
+    const T* const rounded = round_block(rounded_block, sum_uses<Sum>(uses, at, n, block), n);
     if (with_squares) squares.add(rounded, n);
     if (is_whole_lines(gradient + at, bytes)) {
       stream_lines(gradient + at, rounded, bytes);
@@ -123,11 +150,12 @@ double round_in_blocks(std::span<const GroupSums> uses, int64_t first, int64_t c
   return with_squares ? squares.total() : 0;
 }
 
-double round_sums_as(std::span<const GroupSums> uses, int64_t first, int64_t count,
+double round_sums_as(std::span<const GroupSums> uses, DType sum_type, int64_t first, int64_t count,
                      std::byte* gradient, DType type, bool with_squares) {
   return with_float_type(type, [&](auto zero) {
-    return round_in_blocks(uses, first, count, reinterpret_cast<decltype(zero)*>(gradient),
-                           with_squares);
+    auto* const to = reinterpret_cast<decltype(zero)*>(gradient);
+    return sum_type == DType::BF16 ? round_in_blocks<BF16>(uses, first, count, to, with_squares)
+                                   : round_in_blocks<float>(uses, first, count, to, with_squares);
   });
 }
 
@@ -150,9 +178,10 @@ namespace ebb {
 HWY_EXPORT(round_sums_as);
 HWY_EXPORT(sum_of_squares_as);
 
-double round_sums(std::span<const GroupSums> uses, int64_t first, int64_t count,
+double round_sums(std::span<const GroupSums> uses, DType sum_type, int64_t first, int64_t count,
                   std::byte* gradient, DType type, bool with_squares) {
-  return HWY_DYNAMIC_DISPATCH(round_sums_as)(uses, first, count, gradient, type, with_squares);
+  return HWY_DYNAMIC_DISPATCH(round_sums_as)(uses, sum_type, first, count, gradient, type,
+                                             with_squares);
 }
 
 double sum_of_squares(const std::byte* gradient, DType type, int64_t first, int64_t count) {

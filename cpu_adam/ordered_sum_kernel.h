@@ -12,7 +12,7 @@ namespace ebb {
 
 /// Stores elements [first, first + count) of the finished gradient. Returns the sum of their
 /// squares if `with_squares`, otherwise 0.
-double round_sums(std::span<const GroupSums> uses, int64_t first, int64_t count,
+double round_sums(std::span<const GroupSums> uses, DType sum_type, int64_t first, int64_t count,
                   std::byte* gradient, DType type, bool with_squares);
 
 /// The sum of the squares of elements [first, first + count).

@@ -55,7 +55,7 @@ nlohmann::ordered_json details_of(OpIndex i, const Preparation& prepared, const 
   const Op& op = prepared.plan.ops[i];
   nlohmann::ordered_json json = {{"op", uint32_t{i}}};
   if (op.kind == OpKind::Move) {
-    json["bytes"] = prepared.layout->used_bytes(op.chunk);
+    json["bytes"] = bytes_of_move(op, *prepared.layout, prepared.division);
     json["reason"] = name_of(reason);
   }
   if (op.kind == OpKind::Call || op.kind == OpKind::Norm) return json;

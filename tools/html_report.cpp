@@ -83,8 +83,9 @@ class ViewJson {
     for (OpIndex i{0}; i < plan_.ops.size(); ++i) {
       const Op& op = plan_.ops[i];
       if (takes_no_time(op)) continue;
-      const size_t bytes =
-          op.kind == OpKind::Move ? prepared_.layout->used_bytes(op.chunk) : size_t{0};
+      const size_t bytes = op.kind == OpKind::Move
+                               ? bytes_of_move(op, *prepared_.layout, prepared_.division)
+                               : size_t{0};
       json.push_back({static_cast<int>(op.stream), view_.times[i].start_s, view_.times[i].end_s,
                       names_.op_name(i), bytes});
     }

@@ -21,6 +21,7 @@ constexpr OptionFlag kFlags[] = {
     {"evaluation_batches", "--eval-batches"},
     {"gradient_accumulation", "--gradient-accumulation"},
     {"gradient_dtype", "--gradient-dtype"},
+    {"group_dtype", "--group-dtype"},
     {"groups", "--groups"},
     {"host_memory", "--host-memory"},
     {"learning_rate", "--lr"},

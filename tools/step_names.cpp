@@ -125,7 +125,8 @@ std::vector<StepNames::LayerTraffic> StepNames::traffic_by_layer() const {
   for (OpIndex i{0}; i < plan_.ops.size(); ++i) {
     const Op& op = plan_.ops[i];
     if (moved_by(op, 0).is_empty()) continue;
-    const auto add = [&](Layer layer, uint64_t bytes) {
+    const auto add = [&](Layer layer, uint64_t used_bytes) {
+      const uint64_t bytes = stores_sums(op) ? plan_.division.stored_bytes(used_bytes) : used_bytes;
       all[layer].by_class[static_cast<int>(class_of(op))] += moved_by(op, bytes);
     };
     const std::vector<ParameterPart> parameter_parts = parts(op.chunk);

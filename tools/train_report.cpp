@@ -166,14 +166,15 @@ std::string dropout_text(const TrainOptions& options, const ModelSource& source)
 /// The first lines of every header: model, data, step and device.
 std::string ranks_line(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
-  const auto& [place, num_micro_batches, groups, sums_on_devices] = p.division;
+  const auto& [place, num_micro_batches, groups, sums_on_devices, sum_type] = p.division;
+  const std::string_view rounded = sum_type == DType::F32 ? "" : ", each rounded to bf16";
   if (setup.ranks == nullptr)
-    return fmt::format("1, which adds {} groups of micro-batches", groups);
+    return fmt::format("1, which adds {} groups of micro-batches{}", groups, rounded);
   return fmt::format(
-      "{} processes; this one, rank {}, computes {} of {} micro-batches, in {} of {} groups{}; the "
-      "lines below are for one rank",
+      "{} processes; this one, rank {}, computes {} of {} micro-batches, in {} of {} groups{}{}; "
+      "the lines below are for one rank",
       place.num_ranks, place.rank, p.share.micro_batches.count, num_micro_batches,
-      p.share.groups.count, groups, sums_on_devices ? ", which the devices add" : "");
+      p.share.groups.count, groups, sums_on_devices ? ", which the devices add" : "", rounded);
 }
 
 /// The flags with which a step computes something else than the others; empty without.
@@ -311,6 +312,9 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.emulates_compute = setup.device.emulate_compute.has_value();
   record.loss = r.loss;
   record.grad_norm = r.grad_norm;
+  if (const DType type = setup.prepared.division.sum_type; type != DType::F32) {
+    record.group_dtype = name_of(type);
+  }
   record.learning_rate = context.learning_rate;
   record.step_seconds = r.step_s;
   if (r.step_s > 0) {

@@ -105,8 +105,8 @@ Bound bound_of_rank(const RankStep& step, const Machine& machine, const Machine&
     const Op& op = plan.ops[i];
     const double seconds = duration_s(op, step, machine) + network_s(op, step, whole);
     PartTimes& part = times[parts[i]];
-    if (is_copy(plan.ops[i])) {
-      part.copied_bytes += static_cast<double>(step.layout.used_bytes(plan.ops[i].chunk));
+    if (is_copy(op)) {
+      part.copied_bytes += static_cast<double>(bytes_of_move(op, step.layout, plan.division));
     }
     if (op.stream != StreamKind::Update) {
       part.busy[op.stream] += seconds;

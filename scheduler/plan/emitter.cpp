@@ -172,7 +172,7 @@ void Emitter::emit_sum_store(Store& store) {
   const bool stays = plan_.division.sums_on_devices;
   Op op = make_move(id, Tier::Device, stays ? Tier::Peer : Tier::Host);
   op.slot = slot.slot;
-  if (!stays) plan_.stored_bytes += layout_.used_bytes(id);
+  if (!stays) plan_.stored_bytes += bytes_of_move(op, layout_, plan_.division);
   store.op = last_sum_store_ = emit(op, {item_op(store.after_item), is_free});
 }
 

@@ -4,7 +4,9 @@
 // in order; the sums of the groups are added in the order of the groups. The number of groups is a
 // part of the arithmetic, the number of ranks is not: so any number of ranks gives the same bits.
 // With one group, or with a group for each micro-batch, this is the sum of all micro-batches in
-// order. Pure functions.
+// order. Stored sums may be rounded to bf16: then the sum of each group, for each use of a
+// parameter, is rounded once, also on the rank that adds it, and the rounded sums are added in
+// fp32. So the type of stored sums is a part of the arithmetic, too. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "chunk/rank_place.h"
+#include "device/dtype.h"
 
 namespace ebb {
 
@@ -42,12 +45,18 @@ struct Division {
   /// Otherwise they wait in host memory, and the processor adds them. REQUIRES: stores_groups(),
   /// and the device of each rank can read the memory of the devices of all others.
   bool sums_on_devices = false;
+  /// The type of the stored sums of groups: F32, or BF16, which needs half of the memory and of the
+  /// copies. F32 if there is only one group.
+  DType sum_type = DType::F32;
 
   /// Are the sums of each group stored, and added when all are there? Otherwise there is one rank,
   /// and its device adds all micro-batches to one sum.
   bool stores_groups() const {
-    return place.num_ranks > 1 || (num_groups > 1 && num_groups < num_micro_batches);
+    const bool is_other_sum = num_groups < num_micro_batches || sum_type != DType::F32;
+    return place.num_ranks > 1 || (num_groups > 1 && is_other_sum);
   }
+  /// The bytes that `bytes` of fp32 gradient sums take when they are stored.
+  size_t stored_bytes(size_t bytes) const { return bytes / sizeof(float) * size_of(sum_type); }
   bool operator==(const Division&) const = default;
 };
 

@@ -100,6 +100,11 @@ inline bool is_copy(const Op& op) {
 /// Does it copy complete gradient sums to memory of this device that the devices of other ranks can
 /// read?
 inline bool is_share(const Op& op) { return op.kind == OpKind::Move && op.to == Tier::Peer; }
+/// Does it copy the complete gradient sums of a group to a sum slot, by a store or a share? It
+/// rounds them to Division::sum_type.
+inline bool stores_sums(const Op& op) {
+  return op.kind == OpKind::Move && op.chunk.space == Space::GradientSums && op.slot != kNone;
+}
 
 /// What a Move between two tiers is called, and the stream on which it runs.
 struct MoveInfo {

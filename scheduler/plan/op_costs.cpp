@@ -28,23 +28,24 @@ double seconds_of(const Cost& cost, const Machine& machine) {
 
 namespace {
 
-/// Bytes of the gradient sums of the chunk's parameters in `num_groups` groups, and `more` bytes
-/// for each element.
-double sum_bytes(const Layout& layout, uint32_t num_groups, ChunkIndex chunk, double more = 0) {
+/// `each` bytes for each gradient sum of the chunk's parameters, and `more` for each element.
+double sum_bytes(const Layout& layout, ChunkIndex chunk, double each, double more = 0) {
   double bytes = 0;
   for (const Segment& segment : layout.segments(chunk)) {
-    const double sums = 4.0 * num_groups * layout.parameter(segment.parameter).num_uses;
+    const double sums = each * layout.parameter(segment.parameter).num_uses;
     bytes += (sums + more) * static_cast<double>(segment.num_elements);
   }
   return bytes;
 }
 
-/// What rounding reads and writes: the sums, and the gradient.
-double round_bytes(const Layout& layout, uint32_t num_groups, ChunkIndex chunk) {
-  return sum_bytes(layout, num_groups, chunk, static_cast<double>(size_of(layout.gradient_type())));
-}
 double gradient_bytes(const Layout& layout, ChunkIndex chunk) {
-  return round_bytes(layout, 0, chunk);
+  return sum_bytes(layout, chunk, 0, static_cast<double>(size_of(layout.gradient_type())));
+}
+
+/// The stored sums of the chunk's parameters in `num_groups` groups.
+double stored_sum_bytes(const RankStep& step, uint32_t num_groups, ChunkIndex chunk) {
+  const DType type = step.plan.division.sum_type;
+  return sum_bytes(step.layout, chunk, static_cast<double>(num_groups * size_of(type)));
 }
 
 const ChunkRecord& record_of(const Op& op, const RankStep& step) {
@@ -52,16 +53,18 @@ const ChunkRecord& record_of(const Op& op, const RankStep& step) {
 }
 
 /// The time in which a device adds the sums of all groups: it reads those of other ranks in the
-/// memory of their devices, and reads and writes its own memory for each addition. If the host
-/// makes the update, the device then stores the gradient, which the host copies to its buffer.
+/// memory of their devices, and for each addition it reads the stored sum, and reads and writes an
+/// fp32 sum, in its own memory. If the host makes the update, the device then stores the gradient,
+/// which the host copies to its buffer.
 double device_add_s(const RankStep& step, ChunkIndex chunk, const Machine& machine) {
-  constexpr double kAccessesOfAddition = 3;
   const Division& division = step.plan.division;
   const uint32_t num_own = share_of(division, division.place.rank).groups.count;
-  const auto bytes = [&](uint32_t num_groups) { return sum_bytes(step.layout, num_groups, chunk); };
+  const uint32_t num_groups = division.num_groups;
+  const double added_bytes = stored_sum_bytes(step, num_groups, chunk) +
+                             sum_bytes(step.layout, chunk, 2.0 * sizeof(float) * num_groups);
   const double added_s = std::max(
-      time_of(bytes(division.num_groups - num_own), machine.peer_bytes_per_s),
-      time_of(kAccessesOfAddition * bytes(division.num_groups), machine.device_bytes_per_s));
+      time_of(stored_sum_bytes(step, num_groups - num_own, chunk), machine.peer_bytes_per_s),
+      time_of(added_bytes, machine.device_bytes_per_s));
   if (step.plan.chunks[chunk].is_on_owner()) return added_s;
   const double stored_bytes = gradient_bytes(step.layout, chunk);
   return added_s + time_of(stored_bytes, machine.store_bytes_per_s) +
@@ -96,9 +99,11 @@ double moved_bytes(const Op& op, const RankStep& step) {
   const Layout& layout = step.layout;
   switch (op.kind) {
     case OpKind::Round:
-      return round_bytes(layout, 1, ChunkIndex(op.chunk.index));
+      return sum_bytes(layout, ChunkIndex(op.chunk.index), sizeof(float)) +
+             gradient_bytes(layout, ChunkIndex(op.chunk.index));
     case OpKind::AddGroups:
-      return round_bytes(layout, step.plan.division.num_groups, ChunkIndex(op.chunk.index));
+      return stored_sum_bytes(step, step.plan.division.num_groups, ChunkIndex(op.chunk.index)) +
+             gradient_bytes(layout, ChunkIndex(op.chunk.index));
     case OpKind::Speculate:
     case OpKind::Update: {
       const double log_bytes = op.kind == OpKind::Speculate ? kLogBytes : 0;
@@ -106,7 +111,8 @@ double moved_bytes(const Op& op, const RankStep& step) {
              (update_bytes_per_parameter(layout.weight_type(), layout.gradient_type()) + log_bytes);
     }
     case OpKind::Move:
-      return op.from != Tier::None ? static_cast<double>(layout.used_bytes(op.chunk)) : 0;
+      if (op.from == Tier::None) return 0;
+      return static_cast<double>(bytes_of_move(op, layout, step.plan.division));
     case OpKind::Call:
     case OpKind::StorePartialNorms:
     case OpKind::Norm:
@@ -130,7 +136,8 @@ double duration_s(const Op& op, const RankStep& step, const Machine& machine) {
     return device_add_s(step, ChunkIndex(op.chunk.index), machine);
   }
   if (is_share(op)) {
-    return time_of(2 * moved_bytes(op, step), machine.device_bytes_per_s);
+    const auto read_bytes = static_cast<double>(step.layout.used_bytes(op.chunk));
+    return time_of(read_bytes + moved_bytes(op, step), machine.device_bytes_per_s);
   }
   if (op.kind == OpKind::Call) return seconds_of(step.trace.calls[op.call].cost, machine);
   const double bytes = moved_bytes(op, step);
@@ -161,7 +168,7 @@ double host_bytes(const Op& op, const RankStep& step) {
 double network_bytes(const Op& op, const RankStep& step) {
   if (is_fetch(op)) return moved_bytes(op, step);
   if (op.kind != OpKind::AddGroups) return 0;
-  return sum_bytes(step.layout, num_far_groups(step.plan.division), ChunkIndex(op.chunk.index));
+  return stored_sum_bytes(step, num_far_groups(step.plan.division), ChunkIndex(op.chunk.index));
 }
 
 double network_s(const Op& op, const RankStep& step, const Machine& machine) {

@@ -98,6 +98,11 @@ Tier source_of(ChunkId chunk, const Plan& plan) {
   return is_on_owner ? Tier::Peer : Tier::Host;
 }
 
+size_t bytes_of_move(const Op& move, const Layout& layout, const Division& division) {
+  const size_t bytes = layout.used_bytes(move.chunk);
+  return stores_sums(move) ? division.stored_bytes(bytes) : bytes;
+}
+
 Plan make_initialise_plan(const Plan& plan) {
   Plan initialise{.chunks = plan.chunks};
   for (ChunkRecord& chunk : initialise.chunks) {

@@ -139,6 +139,8 @@ struct Plan {
 
 /// The tier from which a load of this chunk copies.
 Tier source_of(ChunkId chunk, const Plan& plan);
+/// The bytes that a Move copies: what its chunk has in use, or what these sums take in a sum slot.
+size_t bytes_of_move(const Op& move, const Layout& layout, const Division& division);
 
 /// Throws PlanError where options.num_blocks < smallest_need(chunk_trace, trace).num_blocks
 /// (block_need.h).

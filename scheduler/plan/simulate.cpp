@@ -199,8 +199,8 @@ class Clockwork {
             .left_s = duration_s(op, rank.step, of_rank_) + on_network_s + message_left_s(rank, op),
             .since_s = now_s_};
     if (is_copy(op) && machine_.shared_cores) {
-      const double on_cores_s = time_of(static_cast<double>(rank.step.layout.used_bytes(op.chunk)),
-                                        machine_.copy_bytes_per_s);
+      const size_t bytes = bytes_of_move(op, rank.step.layout, rank.step.plan.division);
+      const double on_cores_s = time_of(static_cast<double>(bytes), machine_.copy_bytes_per_s);
       work.left_s = std::max(work.left_s, on_cores_s);
       work.shared = work.left_s > 0 ? on_cores_s / work.left_s : 0;
     }

@@ -125,7 +125,7 @@ Traffic traffic_of(const Plan& plan, const Layout& layout) {
     const Op& op = plan.ops[i];
     if (!is_copy(op)) continue;
     traffic.table[static_cast<int>(class_of(op))][static_cast<int>(reasons[i])] +=
-        moved_by(op, layout.used_bytes(op.chunk));
+        moved_by(op, bytes_of_move(op, layout, plan.division));
   }
   return traffic;
 }

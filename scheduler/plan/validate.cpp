@@ -173,12 +173,11 @@ void Checker::check_move(const Op& op) {
   }
   if (is_fetch(op)) return memory_.fetch(op);
   if (op.to == Tier::Device) return memory_.bring(op);
-  const bool is_complete_sum = op.chunk.space == Space::GradientSums && op.slot != kNone;
-  if (is_share(op) != (is_complete_sum && options_.division.sums_on_devices)) {
+  if (is_share(op) != (stores_sums(op) && options_.division.sums_on_devices)) {
     report_.complain("{} chunk {} {} to memory that other devices read", name_of(op.chunk.space),
                      op.chunk.index, is_share(op) ? "goes" : "does not go");
   }
-  memory_.store(op);
+  memory_.store(op, bytes_of_move(op, layout_, options_.division));
   if (op.chunk.space == Space::GradientSums) {
     if (op.slot != kNone) return groups_.store(op.chunk.index, op.slot);
     sum_stored_[op.chunk.index] = true;

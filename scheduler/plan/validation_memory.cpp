@@ -167,14 +167,14 @@ uint32_t Memory::read_slot(const Op& load) {
   return copy.version;
 }
 
-void Memory::store(const Op& op) {
+void Memory::store(const Op& op, size_t bytes) {
   const FlatIndex c = flat_index(op.chunk);
   Chunk& chunk = chunks_[c];
   if (op.chunk.space == Space::Weights) {
     report_.complain("{} has no place in host memory", name(c));
     return;
   }
-  if (!is_share(op)) stored_bytes_ += layout_.used_bytes(op.chunk);
+  if (!is_share(op)) stored_bytes_ += bytes;
   read(c);
   require_after_all(chunk.home, c, " in host memory");
   chunk.home = {.version = chunk.device.version, .writer = report_.at(), .readers = {}};

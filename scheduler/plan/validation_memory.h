@@ -72,7 +72,7 @@ class Memory {
 
   // What the plan does with chunks.
   void bring(const Op& op);
-  void store(const Op& op);
+  void store(const Op& op, size_t bytes);
   void drop(const Op& op);
   /// Called first: the weights in host memory wait for a deferred update.
   void expect_deferred_update(ChunkId id);

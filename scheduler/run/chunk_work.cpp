@@ -17,7 +17,7 @@ void ChunkWork::update(ChunkIndex, BufferIndex, bool) { refuse(); }
 void ChunkWork::speculate(ChunkIndex, BufferIndex, bool) { refuse(); }
 void ChunkWork::add_groups(ChunkIndex, BufferIndex) { refuse(); }
 const std::byte* ChunkWork::owner_weights(ChunkIndex) const { refuse(); }
-std::byte* ChunkWork::sum_slot(BufferIndex) const { refuse(); }
+void ChunkWork::submit_sums(Stream&, const Op&, std::span<const std::byte>) { refuse(); }
 void ChunkWork::send(const Op&) { refuse(); }
 void ChunkWork::receive(const Op&) { refuse(); }
 void ChunkWork::fetch(const Op&) { refuse(); }

@@ -1,6 +1,6 @@
 // The work on gradients and on the training state. The executor calls it in the order of the plan.
 //
-// The program thread calls update_cost(), sum_slot() and the functions that submit. The copy thread
+// The program thread calls update_cost() and the functions that submit. The copy thread
 // calls owner_weights(). norm(),
 // update(), speculate() and add_groups() run on the thread of the update stream. send() runs on the
 // thread of stream_of_send(), receive() and fetch() on those of their streams.
@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 
 #include "chunk/index.h"
@@ -43,8 +44,9 @@ class ChunkWork {
   virtual void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late);
   /// The weights of a chunk of Tier::Peer, in the memory of its owner's device.
   virtual const std::byte* owner_weights(ChunkIndex chunk) const;
-  /// The memory of a slot for stored sums of groups.
-  virtual std::byte* sum_slot(BufferIndex slot) const;
+  /// Submits the store or the share (is_share()) of the complete gradient sums of a group, fp32 at
+  /// `sums`, to their slot. They are rounded to Division::sum_type.
+  virtual void submit_sums(Stream& store, const Op& op, std::span<const std::byte> sums);
   /// Adds the sums of all groups for a parameter chunk, and rounds them to its finished gradient.
   virtual void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer);
   // Messages to and from other ranks, and the weights of other machines.

@@ -56,12 +56,14 @@ DeviceAdder::DeviceAdder(Device& device, const Layout& layout, const StoredSums&
 /// Adds the sums of all groups of one use. The part is in one slot in each group.
 void DeviceAdder::add_groups(const Segment& part, uint32_t use, const Tensor& sum) {
   const std::vector<StoredSums::Group>& groups = sums_.groups();
-  stream_->copy(sum.data, sums_.at(groups[0], part, use), part.num_elements * sizeof(float),
-                CopyKind::Within);
-  for (size_t g = 1; g < groups.size(); ++g) {
-    const float* const of_group = sums_.at(groups[g], part, use);
-    device_.kernels().submit(*stream_,
-                             Accumulate{sum, tensor(of_group, DType::F32, part.num_elements)});
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const Tensor of_group = tensor(sums_.at(groups[g], part, use), sums_.type(), part.num_elements);
+    if (g == 0 && sums_.type() == DType::F32) {
+      stream_->copy(sum.data, of_group.data, of_group.bytes(), CopyKind::Within);
+    } else {
+      const Write write = g == 0 ? Write::Store : Write::Add;
+      device_.kernels().submit(*stream_, Accumulate{sum, of_group, write});
+    }
   }
 }
 

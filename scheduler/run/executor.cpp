@@ -347,14 +347,13 @@ const std::byte* Executor::source(const Op& load) const {
   return is_gather(load) ? work_.owner_weights(ChunkIndex(load.chunk.index)) : host_address(load);
 }
 
-/// The address in host memory, or of a sum slot on the device, that a load copies from or a store
-/// copies to.
+/// The address in host memory that a load copies from or a store copies to. REQUIRES: it is not a
+/// sum slot.
 std::byte* Executor::host_address(const Op& op) const {
   if (op.chunk.space == Space::Weights) {
     if (op.slot != kNone) return home_.fetch_slot(op.slot);
     return home_.plane(op.plane, ChunkIndex(op.chunk.index));
   }
-  if (op.slot != kNone) return work_.sum_slot(op.slot);
   if (op.chunk.space != Space::Gradients) return home_.host_buffer(op.chunk);
   const uint32_t part = op.chunk.index % layout_.gradient_chunks_per_chunk();
   return home_.gradient_buffer(op.gradient_buffer) + part * layout_.chunk_bytes();
@@ -371,9 +370,12 @@ void Executor::submit_move(const Op& op) {
 
 void Executor::submit_store(const Op& op) {
   table_.transition(op.chunk, ChunkState::Storing);
-  if (op.slot != kNone) home_.set_slot(op.chunk.index, op.slot);
-  store().copy(host_address(op), spaces_.address(op.chunk), layout_.used_bytes(op.chunk),
-               is_share(op) ? CopyKind::Within : CopyKind::Store);
+  const size_t bytes = layout_.used_bytes(op.chunk);
+  if (stores_sums(op)) {
+    home_.set_slot(op.chunk.index, op.slot);
+    return work_.submit_sums(store(), op, {spaces_.address(op.chunk), bytes});
+  }
+  store().copy(host_address(op), spaces_.address(op.chunk), bytes, CopyKind::Store);
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
   if (op.chunk.space == Space::Gradients && op.chunk.index % parts == 0) {
     work_.submit_partial_norms(store(), ChunkIndex(op.chunk.index / parts));

@@ -8,7 +8,12 @@
 namespace ebb {
 GroupAdder::GroupAdder(const Layout& layout, const Home& home, const StoredSums& sums,
                        std::vector<bool> trained, const Division& division, Ranks* ranks)
-    : layout_(layout), home_(home), sums_(sums), trained_(std::move(trained)), ranks_(ranks) {
+    : layout_(layout),
+      home_(home),
+      sums_(sums),
+      trained_(std::move(trained)),
+      ranks_(ranks),
+      far_portion_bytes_(kFarPortionElements * sums.sum_bytes()) {
   uint32_t most_uses = 1;
   for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
     most_uses = std::max(most_uses, layout.parameter(id).num_uses);
@@ -16,7 +21,7 @@ GroupAdder::GroupAdder(const Layout& layout, const Home& home, const StoredSums&
   addresses_.resize(most_uses * sums_.groups().size());
   uses_.resize(most_uses);
   far_slots_.resize(num_far_portions(layout, division));
-  far_sums_.resize(far_slots_.size() * kFarPortionElements);
+  far_sums_.resize(far_slots_.size() * far_portion_bytes_);
   parts_.reserve(far_slots_.size());
 }
 
@@ -47,9 +52,10 @@ void GroupAdder::read_far_sums(const Segment& portion) {
   parts_.clear();
   for_each_far(portion, [&](size_t i, uint32_t use, const StoredSums::Group& group) {
     const HomePlace slot = home_.sum_slot_place(group.rank, BufferIndex(far_slots_[i]));
-    const uint64_t inside = sums_.place(group, portion, use).element * sizeof(float);
-    const std::span into(&far_sums_[i * kFarPortionElements], portion.num_elements);
-    parts_.push_back({slot.rank, slot.offset + inside, std::as_writable_bytes(into)});
+    const uint64_t inside = sums_.place(group, portion, use).element * sums_.sum_bytes();
+    const std::span into(&far_sums_[i * far_portion_bytes_],
+                         portion.num_elements * sums_.sum_bytes());
+    parts_.push_back({slot.rank, slot.offset + inside, into});
   });
   ranks_->read(parts_);
 }
@@ -62,11 +68,11 @@ void GroupAdder::add_portion(ThreadTeam& team, const Segment& portion, std::byte
     const auto first = next;
     for (const StoredSums::Group& group : sums_.groups()) {
       *next++ =
-          group.is_near ? sums_.at(group, portion, use) : &far_sums_[far++ * kFarPortionElements];
+          group.is_near ? sums_.at(group, portion, use) : &far_sums_[far++ * far_portion_bytes_];
     }
     uses_[use] = {first, next};
   }
-  round_sums_in_order(team, std::span(uses_).first(num_uses),
+  round_sums_in_order(team, std::span(uses_).first(num_uses), sums_.type(),
                       static_cast<int64_t>(portion.num_elements), gradient,
                       layout_.gradient_type());
 }

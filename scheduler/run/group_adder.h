@@ -45,12 +45,13 @@ class GroupAdder {
   const Home& home_;
   const StoredSums sums_;
   const std::vector<bool> trained_;
-  std::vector<const float*> addresses_;  // [use][group]
+  std::vector<const std::byte*> addresses_;  // [use][group]
   std::vector<GroupSums> uses_;
   // Of groups on other machines:
   Ranks* const ranks_;
   std::vector<uint32_t> far_slots_;  // [use][group on another machine]
-  std::vector<float> far_sums_;      // [use][group on another machine][element of a portion]
+  std::vector<std::byte> far_sums_;  // [use][group on another machine][element of a portion]
+  const size_t far_portion_bytes_;   // of one group and use
   std::vector<RemotePart> parts_;
 };
 

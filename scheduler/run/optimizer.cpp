@@ -54,6 +54,8 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       counters_{.loss_scale = initial_loss_scale(options.dtype, options.initial_loss_scale)},
       emulates_compute_(device.info().emulate_compute.has_value()),
       ranks_(ranks),
+      division_(plan.division),
+      is_host_device_(device.info().profile.kind == DeviceKind::Host),
       speculation_(device, layout, plan.chunks, options.max_grad_norm) {
   if (ranks_ != nullptr) messages_.emplace(*ranks_, layout_, home_, plan);
   if (plan.division.stores_groups()) create_adder(device, plan, std::move(pinned_sums));
@@ -69,16 +71,18 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
 }
 
 void Optimizer::create_adder(Device& device, const Plan& plan, Buffer pinned) {
-  const Division& division = plan.division;
-  if (division.sums_on_devices) {
-    slots_.emplace(device, kSumsOfGroups, plan.sum_slots * layout_.chunk_bytes(), ranks_);
+  if (division_.sums_on_devices) {
+    slots_.emplace(device, kSumsOfGroups, sum_slot_bytes(layout_, division_, plan.sum_slots),
+                   ranks_);
   }
-  const StoredSums sums(layout_, home_, slots_ ? &*slots_ : nullptr, division);
-  const bool is_host = device.info().profile.kind == DeviceKind::Host;
-  if (division.sums_on_devices && !is_host) {
+  if (const size_t bytes = rounded_sum_bytes(layout_, division_); bytes > 0) {
+    rounded_sums_ = device.allocate(MemoryKind::Device, bytes, kSumsOfGroups);
+  }
+  const StoredSums sums(layout_, home_, slots_ ? &*slots_ : nullptr, division_);
+  if (division_.sums_on_devices && !is_host_device_) {
     device_adder_.emplace(device, layout_, sums, trained_, std::move(pinned));
   } else {
-    adder_.emplace(layout_, home_, sums, trained_, division, ranks_);
+    adder_.emplace(layout_, home_, sums, trained_, division_, ranks_);
   }
 }
 
@@ -254,9 +258,34 @@ const std::byte* Optimizer::owner_weights(ChunkIndex chunk) const {
   return device_state_.planes(chunk)[kWeightPlane];
 }
 
-std::byte* Optimizer::sum_slot(BufferIndex slot) const {
-  const uint32_t rank = ranks_ != nullptr ? ranks_->rank() : 0;
-  return slots_ ? slots_->mine() + slot * layout_.chunk_bytes() : home_.sum_slot(rank, slot);
+/// The kernels of the host device work for its compute stream, so a host function rounds there.
+void Optimizer::submit_rounding(Stream& store, std::byte* rounded,
+                                std::span<const std::byte> sums) {
+  const auto count = static_cast<int64_t>(sums.size() / sizeof(float));
+  if (!is_host_device_) {
+    const Tensor from{const_cast<std::byte*>(sums.data()), DType::F32, {count}};
+    return kernels_.submit(store, RoundGradient{{rounded, division_.sum_type, {count}}, from});
+  }
+  store.submit({.name = "round_sums"}, [this, rounded, from = sums.data(), count] {
+    const std::byte* const group[] = {from};
+    const GroupSums uses[] = {group};
+    round_sums_in_order(store_team_, uses, DType::F32, count, rounded, division_.sum_type);
+  });
+}
+
+void Optimizer::submit_sums(Stream& store, const Op& op, std::span<const std::byte> sums) {
+  const size_t bytes = division_.stored_bytes(sums.size());
+  std::byte* const slot =
+      slots_ ? slots_->mine() + op.slot * division_.stored_bytes(layout_.chunk_bytes())
+             : home_.sum_slot(division_.place.rank, op.slot);
+  if (division_.sum_type == DType::F32) {
+    store.copy(slot, sums.data(), bytes, is_share(op) ? CopyKind::Within : CopyKind::Store);
+  } else if (is_share(op)) {
+    submit_rounding(store, slot, sums);
+  } else {  // the next rounding comes after this copy, on the same stream
+    submit_rounding(store, rounded_sums_.data(), sums);
+    store.copy(slot, rounded_sums_.data(), bytes, CopyKind::Store);
+  }
 }
 
 void Optimizer::add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) {

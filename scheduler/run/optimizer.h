@@ -70,7 +70,7 @@ class Optimizer : public ChunkWork {
   void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred) override;
   void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late) override;
   const std::byte* owner_weights(ChunkIndex chunk) const override;
-  std::byte* sum_slot(BufferIndex slot) const override;
+  void submit_sums(Stream& store, const Op& op, std::span<const std::byte> sums) override;
   void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) override;
   void send(const Op& op) override { messages_->send(op); }
   void receive(const Op& op) override { messages_->receive(op); }
@@ -133,6 +133,7 @@ class Optimizer : public ChunkWork {
   void cut_runs();
   void cut_updates();
   void create_adder(Device& device, const Plan& plan, Buffer pinned);
+  void submit_rounding(Stream& store, std::byte* rounded, std::span<const std::byte> sums);
   void load_update_kernel();
   AdamWStep early_step() const;
   static float gradient_scale(float clip, uint32_t loss_scale);
@@ -187,6 +188,10 @@ class Optimizer : public ChunkWork {
   Ranks* const ranks_;
   std::optional<RankMessages> messages_;     // with several ranks
   std::optional<SharedDeviceMemory> slots_;  // if stored sums wait in device memory
+  const Division division_;
+  const bool is_host_device_;
+  Buffer rounded_sums_;       // of the last store, if sums are rounded on their way to host memory
+  ThreadTeam store_team_{1};  // rounds them on a host device
   // If sums of groups are stored, one of them adds them:
   std::optional<GroupAdder> adder_;
   std::optional<DeviceAdder> device_adder_;

@@ -6,7 +6,10 @@ namespace ebb {
 
 StoredSums::StoredSums(const Layout& layout, const Home& home, const SharedDeviceMemory* slots,
                        const Division& division)
-    : layout_(layout), home_(home), slot_elements_(layout.chunk_bytes() / sizeof(float)) {
+    : layout_(layout),
+      home_(home),
+      type_(division.sum_type),
+      slot_elements_(layout.chunk_bytes() / sizeof(float)) {
   for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {
     const bool is_near = home.is_near(rank);
     if (slots != nullptr) {
@@ -40,11 +43,10 @@ StoredSums::Place StoredSums::place(const Group& group, const Segment& part, uin
           element % slot_elements_};
 }
 
-const float* StoredSums::at(const Group& group, const Segment& part, uint32_t use) const {
+const std::byte* StoredSums::at(const Group& group, const Segment& part, uint32_t use) const {
   const Place place = this->place(group, part, use);
   const BufferIndex number = home_.slot_of(group.rank, place.sum_chunk);
-  const auto* const sums = reinterpret_cast<const float*>(first_slot_[group.rank]);
-  return sums + number * slot_elements_ + place.element;
+  return first_slot_[group.rank] + (number * slot_elements_ + place.element) * sum_bytes();
 }
 
 }  // namespace ebb

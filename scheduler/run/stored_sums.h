@@ -42,13 +42,17 @@ class StoredSums {
   Place place(const Group& group, const Segment& part, uint32_t use) const;
   /// The address of the sum of the first element of the part. If the slots are on GPUs, only
   /// kernels and copies of GPUs may use it. REQUIRES: the group is near.
-  const float* at(const Group& group, const Segment& part, uint32_t use) const;
+  const std::byte* at(const Group& group, const Segment& part, uint32_t use) const;
+  /// The type of the sums, and the bytes of one of them.
+  DType type() const { return type_; }
+  size_t sum_bytes() const { return size_of(type_); }
 
  private:
   uint64_t sum_element(const Segment& part, uint32_t use) const;
 
   const Layout& layout_;
   const Home& home_;
+  const DType type_;
   const uint64_t slot_elements_;
   std::vector<const std::byte*> first_slot_;  // [rank]; null if the rank is not near
   std::vector<Group> groups_;

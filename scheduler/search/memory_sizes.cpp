@@ -22,6 +22,7 @@ HomeOptions home_options(const Plan& plan) {
           .activations = plan.stored_activations,
           .sum_slots = plan.sum_slots,
           .sums_on_devices = plan.division.sums_on_devices,
+          .sum_type = plan.division.sum_type,
           .fetch_slots = plan.fetch_slots,
           .place = plan.division.place};
 }
@@ -77,6 +78,17 @@ size_t device_adder_pinned_bytes(const Layout& layout) {
 size_t adder_pinned_bytes(const Preparation& prepared) {
   const bool adds = prepared.division.sums_on_devices && prepared.device.kind != DeviceKind::Host;
   return adds ? device_adder_pinned_bytes(*prepared.layout) : 0;
+}
+
+size_t sum_slot_bytes(const Layout& layout, const Division& division, uint32_t num_slots) {
+  const size_t chunk_bytes = layout.chunk_bytes();
+  const size_t bytes = num_slots * division.stored_bytes(chunk_bytes);
+  return (bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+}
+
+size_t rounded_sum_bytes(const Layout& layout, const Division& division) {
+  const bool rounds = division.sum_type != DType::F32 && !division.sums_on_devices;
+  return rounds ? division.stored_bytes(layout.chunk_bytes()) : 0;
 }
 
 Ledger fixed_memory(const Model& model, uint32_t num_micro_batches, const Layout& layout,

@@ -64,9 +64,16 @@ size_t device_adder_bytes(const Layout& layout, DeviceKind kind);
 size_t device_adder_pinned_bytes(const Layout& layout);
 size_t adder_pinned_bytes(const Preparation& prepared);
 
+/// Device memory for `num_slots` sum slots (Division::sums_on_devices). It has a whole number of
+/// chunks, as SharedDeviceMemory requires on a GPU.
+size_t sum_slot_bytes(const Layout& layout, const Division& division, uint32_t num_slots);
+/// Device memory for the sums of one chunk, rounded, on their way to a slot in host memory. 0 if
+/// nothing is rounded, or the slots are on the device.
+size_t rounded_sum_bytes(const Layout& layout, const Division& division);
+
 /// The classes of the ledger whose sizes the run reads from it.
 inline constexpr std::string_view kInputs = "inputs", kWorkspace = "workspace", kLosses = "losses";
-/// The class of sum slots, and of what a device needs to add them.
+/// The class of sum slots, and of what a device needs to round and to add sums.
 inline constexpr std::string_view kSumsOfGroups = "sums of groups";
 /// The class of what a GPU's driver and libraries take in host memory (device/driver_memory.h). The
 /// run does not allocate it.

@@ -1,8 +1,8 @@
 // The options of a training run, and the memory that the run may use. Plain values.
 //
 // These options change results: the types, adam, clipping, dropout, the seed, random_weights, the
-// loss scale, the numbers of micro-batches and groups, and delayed updates. With all others,
-// results have the same bits.
+// loss scale, the numbers of micro-batches and groups, the type of the sums of groups, and delayed
+// updates. With all others, results have the same bits.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,9 @@ struct TrainerOptions {
   /// How many groups the micro-batches of a step form (scheduler/plan/groups.h); nullopt: as many
   /// as micro-batches. At least as many as ranks.
   std::optional<uint32_t> groups = {};
+  /// The type of the stored gradient sums of several groups: F32, or BF16, to which each of them is
+  /// rounded before they are added (scheduler/plan/groups.h).
+  DType group_dtype = DType::F32;
   /// The settings that the planner must not choose.
   ScheduleRequest schedule = {};
   /// The update of a step runs during the whole next step, which still computes with the weights
@@ -73,9 +76,11 @@ inline std::string_view name_of_updates(const TrainerOptions& options, const Sch
 
 /// How a step is divided, seen from one rank.
 inline Division division_of(const TrainerOptions& options, const RankPlace& place) {
+  const uint32_t num_groups = options.groups.value_or(options.gradient_accumulation);
   return {.place = place,
           .num_micro_batches = options.gradient_accumulation,
-          .num_groups = options.groups.value_or(options.gradient_accumulation)};
+          .num_groups = num_groups,
+          .sum_type = num_groups > 1 ? options.group_dtype : DType::F32};
 }
 
 /// Budgets of one rank in bytes, the device for which memory is counted, and which rank it is.

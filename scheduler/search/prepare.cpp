@@ -251,9 +251,11 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   if (p.division.sums_on_devices) {
     const uint32_t slots = count_sum_slots(*p.chunk_trace, *p.layout, place.num_ranks);
     p.ledger.add(kSumsOfGroups, Tier::Device,
-                 slots * chunk_bytes + device_adder_bytes(*p.layout, p.device.kind));
+                 sum_slot_bytes(*p.layout, p.division, slots) +
+                     device_adder_bytes(*p.layout, p.device.kind));
     p.ledger.add(kSumsOfGroups, Tier::Host, adder_pinned_bytes(p));
   }
+  p.ledger.add(kSumsOfGroups, Tier::Device, rounded_sum_bytes(*p.layout, p.division));
   p.fixed_ledger = p.ledger;
   const size_t fixed_bytes = p.ledger.total(Tier::Device);
   const ChunkTrace evaluating = chunk_trace_of_evaluation(p);
@@ -388,9 +390,9 @@ Ledger ledger_with(const Preparation& context, const Plan& plan) {
     ledger.add("undo logs", Tier::Host, num * undo_log_bytes(*context.layout));
   }
   add_home(ledger, *context.layout, state_planes(context.options.dtype), home_options(plan));
-  ledger.add(
-      "copied sums", Tier::Host,
-      num_far_portions(*context.layout, plan.division) * kFarPortionElements * sizeof(float));
+  ledger.add("copied sums", Tier::Host,
+             num_far_portions(*context.layout, plan.division) *
+                 plan.division.stored_bytes(kFarPortionElements * sizeof(float)));
   ledger.add(kInputs, Tier::Host, input_bytes);
   ledger.add(kLosses, Tier::Host, ledger.bytes(kLosses, Tier::Device));
   ledger.add("staging buffers", Tier::Host, ring_bytes(context, plan, input_bytes));

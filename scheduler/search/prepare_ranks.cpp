@@ -19,7 +19,8 @@
 namespace ebb {
 namespace {
 
-/// Throws ConfigError unless each group has a micro-batch and each rank a group.
+/// Throws ConfigError unless each group has a micro-batch and each rank a group, and the sums of
+/// groups have a type in which they can be stored.
 void check_groups(const TrainerOptions& options, uint32_t num_ranks) {
   const uint32_t count = options.gradient_accumulation, groups = options.groups.value_or(count);
   if (count == 0) {
@@ -30,6 +31,10 @@ void check_groups(const TrainerOptions& options, uint32_t num_ranks) {
         fmt::format("`groups` {}: allowed is 1 to {}, the number of micro-batches "
                     "(`gradient_accumulation`)",
                     groups, count));
+  }
+  if (options.group_dtype != DType::F32 && options.group_dtype != DType::BF16) {
+    throw ConfigError(fmt::format("`group_dtype` {}: sums of groups are stored in fp32 or bf16",
+                                  name_of(options.group_dtype)));
   }
   if (groups >= num_ranks) return;
   const uint32_t enough = (num_ranks + count - 1) / count * count;

@@ -66,20 +66,26 @@ size_t num_pieces(int64_t n) {
   return static_cast<size_t>((n + kPieceElements - 1) / kPieceElements);
 }
 
-/// Elements from `first` on.
-Finished finish(const Arrays& arrays, DType type, ThreadTeam& team, int64_t first = 0) {
-  const int64_t n = std::ssize(arrays[0][0]) - first;
-  std::vector<std::vector<const float*>> groups;
-  for (const auto& use : arrays) {
-    groups.emplace_back();
-    for (const auto& group : use) groups.back().push_back(group.data() + first);
-  }
+const std::byte* bytes_of(const float* sums) { return reinterpret_cast<const std::byte*>(sums); }
+
+using Addresses = std::vector<std::vector<const std::byte*>>;  // [use][group]
+Finished finish(const Addresses& groups, DType sum_type, int64_t n, DType type, ThreadTeam& team) {
   Guarded gradient(n, size_of(type));
   std::vector<double> partials(num_pieces(n));
-  round_sums_in_order(team, std::vector<GroupSums>(groups.begin(), groups.end()), n,
+  round_sums_in_order(team, std::vector<GroupSums>(groups.begin(), groups.end()), sum_type, n,
                       gradient.data(), type, partials);
   EXPECT_TRUE(gradient.intact());
   return {gradient.content(), partials};
+}
+
+/// Elements from `first` on.
+Finished finish(const Arrays& arrays, DType type, ThreadTeam& team, int64_t first = 0) {
+  Addresses groups;
+  for (const auto& use : arrays) {
+    groups.emplace_back();
+    for (const auto& group : use) groups.back().push_back(bytes_of(group.data() + first));
+  }
+  return finish(groups, DType::F32, std::ssize(arrays[0][0]) - first, type, team);
 }
 
 Finished finish(const Arrays& arrays, DType type, int num_threads, int64_t first = 0) {
@@ -183,7 +189,7 @@ TEST(OrderedSum, DoesNotDependOnAddresses) {
 TEST(OrderedSum, StoresToAlignedAndOtherAddresses) {
   constexpr int64_t n = 4 * 2048;
   const Arrays arrays = make_arrays(1, 2, n);
-  const float* const groups[] = {arrays[0][0].data(), arrays[0][1].data()};
+  const std::byte* const groups[] = {bytes_of(arrays[0][0].data()), bytes_of(arrays[0][1].data())};
   const GroupSums uses[] = {groups};
   constexpr std::byte kCanary{0xA5};
   ThreadTeam team(1);
@@ -194,10 +200,107 @@ TEST(OrderedSum, StoresToAlignedAndOtherAddresses) {
     for (size_t shift : {size_t{0}, size_of(type), size_t{32}}) {
       std::fill(memory.begin(), memory.end(), kCanary);
       std::byte* const gradient = memory.data() + line + shift;
-      round_sums_in_order(team, uses, n, gradient, type);
+      round_sums_in_order(team, uses, DType::F32, n, gradient, type);
       EXPECT_EQ(std::memcmp(gradient, expected.gradient.data(), expected.gradient.size()), 0);
       EXPECT_EQ(gradient[-1], kCanary);
       EXPECT_EQ(gradient[expected.gradient.size()], kCanary);
+    }
+  }
+}
+
+// ---- Sums in bf16
+
+/// The same arrays in bf16, without their first elements.
+class RoundedArrays {
+ public:
+  explicit RoundedArrays(const Arrays& arrays) {
+    for (const auto& use : arrays) {
+      auto& of_use = values_.emplace_back();
+      for (const auto& group : use) of_use.emplace_back(group.begin(), group.end());
+    }
+  }
+  Finished finish(DType type, ThreadTeam& team, int64_t first = 0) const {
+    Addresses groups;
+    for (const auto& use : values_) {
+      groups.emplace_back();
+      for (const auto& group : use) {
+        groups.back().push_back(reinterpret_cast<const std::byte*>(group.data() + first));
+      }
+    }
+    return tests_of_ordered_sum::finish(groups, DType::BF16, std::ssize(values_[0][0]) - first,
+                                        type, team);
+  }
+  /// The values as fp32, from element `first` on.
+  Arrays widened(int64_t first = 0) const {
+    Arrays arrays;
+    for (const auto& use : values_) {
+      auto& of_use = arrays.emplace_back();
+      for (const auto& group : use) of_use.emplace_back(group.begin() + first, group.end());
+    }
+    return arrays;
+  }
+
+ private:
+  std::vector<std::vector<std::vector<BF16>>> values_;
+};
+
+TEST(OrderedSumOfBf16, EqualsAPlainLoop) {
+  ThreadTeam one(1), three(3);
+  for (DType type : kTypes) {
+    for (int num_uses : {1, 2, 3}) {
+      for (int num_groups : {1, 2, 3, 5, 6, 9}) {
+        for (int64_t n : {1, 15, 17, 2047, 2049, 6151}) {
+          const RoundedArrays arrays(make_arrays(num_uses, num_groups, n));
+          EXPECT_TRUE(arrays.finish(type, one) == finish_plainly(arrays.widened(), type))
+              << num_uses << " uses, " << num_groups << " groups, " << n << " " << name_of(type);
+        }
+      }
+    }
+    const RoundedArrays large(make_arrays(2, 3, kCount));
+    EXPECT_TRUE(large.finish(type, three) == finish_plainly(large.widened(), type));
+  }
+}
+
+TEST(OrderedSumOfBf16, HasTheSameBitsOnEachInstructionSetAndAddress) {
+  ThreadTeam team(1);
+  const RoundedArrays arrays(make_arrays(3, 7, 5003));
+  for (DType type : kTypes) {
+    for (int64_t first : {0, 1, 3, 16, 1000}) {
+      const Finished expected = finish_plainly(arrays.widened(first), type);
+      for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+        const OnlyTarget only(target);
+        EXPECT_TRUE(arrays.finish(type, team, first) == expected) << hwy::TargetName(target);
+      }
+    }
+  }
+}
+
+/// The comparisons above would see sums that are not rounded, and those in another order.
+TEST(OrderedSumOfBf16, IsAnotherSum) {
+  ThreadTeam team(1);
+  const Arrays exact = make_arrays(2, 3, 1009);
+  Arrays other_order = exact;
+  std::swap(other_order[0][0], other_order[0][2]);
+  for (DType type : kTypes) {
+    const Finished rounded = RoundedArrays(exact).finish(type, team);
+    EXPECT_FALSE(rounded.gradient == finish(exact, type, 1).gradient);
+    EXPECT_FALSE(rounded.gradient == RoundedArrays(other_order).finish(type, team).gradient);
+  }
+}
+
+TEST(OrderedSumOfBf16, KeepsZerosNansAndInfinities) {
+  ThreadTeam team(1);
+  const float inf = INFINITY, nan = std::bit_cast<float>(0x7fc10000u);
+  const Arrays special{{{-0.0f, inf, -inf, nan, 1, inf}, {-0.0f, 1, 1, 1, -nan, -inf}}};
+  const Arrays denormal{
+      {std::vector<float>(67, std::bit_cast<float>(0x00400000u)), std::vector<float>(67, -0.0f)}};
+  const RoundedArrays arrays(special), denormals(denormal);
+  for (DType type : kTypes) {
+    for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+      const OnlyTarget only(target);
+      EXPECT_TRUE(arrays.finish(type, team).gradient ==
+                  finish_plainly(arrays.widened(), type).gradient);
+      EXPECT_TRUE(denormals.finish(type, team) == finish_plainly(denormals.widened(), type));
     }
   }
 }
@@ -290,12 +393,12 @@ TEST(PartialNorms, EqualThoseOfTheSum) {
 TEST(OrderedSum, RejectsWrongArguments) {
   ThreadTeam team(1);
   const std::vector<float> sums(4);
-  const float* const groups[] = {sums.data()};
+  const std::byte* const groups[] = {bytes_of(sums.data())};
   const GroupSums right[] = {groups}, no_group[] = {groups, {}};
   std::vector<std::byte> gradient(16);
   std::vector<double> partials(2);
   const auto run = [&](std::span<const GroupSums> uses, int64_t count, DType type, size_t pieces) {
-    round_sums_in_order(team, uses, count, gradient.data(), type,
+    round_sums_in_order(team, uses, DType::F32, count, gradient.data(), type,
                         std::span(partials).first(pieces));
   };
   EXPECT_NO_THROW(run(right, 4, DType::F32, 1));
@@ -305,6 +408,8 @@ TEST(OrderedSum, RejectsWrongArguments) {
   EXPECT_THROW(run(right, -1, DType::F32, 0), LogicError);
   EXPECT_THROW(run(right, 4, DType::F64, 1), LogicError);
   EXPECT_THROW(run(right, 4, DType::F32, 2), LogicError);
+  EXPECT_THROW(round_sums_in_order(team, right, DType::F16, 4, gradient.data(), DType::F32),
+               LogicError);
   EXPECT_THROW(partial_norms(team, gradient.data(), DType::F32, 4, {}), LogicError);
 }
 

@@ -59,6 +59,21 @@ TEST_F(EmulatedRaces, RanksHaveTheBitsOfOne) {
   }
 }
 
+/// Kernels on the store stream round the sums of groups.
+TEST_F(EmulatedRaces, RoundedSumsHaveTheBitsOfOne) {
+  const TrainingCase one =
+      with_tiny_model({.accumulation = 2, .groups = 2, .group_dtype = DType::BF16});
+  const Outcome rounded = train(one).outcome;
+  EXPECT_NE(train(with_tiny_model({.accumulation = 2})).outcome, rounded);
+  TrainingCase two = one;
+  two.memory = Memory::Smallest;
+  two.order = MicroBatchOrder::Vertical;
+  two.num_ranks = 2;
+  EXPECT_EQ(train(two).outcome, rounded);
+  two.sums_on_devices = true;
+  EXPECT_EQ(train(two).outcome, rounded);
+}
+
 /// All parameters are in one chunk, so rank 1 owns none, and has no state on its device.
 TEST_F(EmulatedRaces, ARankMayOwnNoChunk) {
   const TrainingCase one = with_tiny_model({.accumulation = 2, .num_pieces = 64});

@@ -39,27 +39,28 @@ struct Finished {
 /// The sums of each group for each use.
 using Sums = std::vector<std::vector<Array>>;
 
-Sums make_sums(int num_uses, int num_groups, int64_t n) {
+Sums make_sums(int num_uses, int num_groups, int64_t n, DType type = DType::F32) {
   Sums sums(static_cast<size_t>(num_uses));
   uint64_t seed = 1;
   for (auto& groups : sums) {
     for (int g = 0; g < num_groups; ++g) {
-      groups.emplace_back(DType::F32, Shape{n}, sums_of(n, seed++));
+      groups.emplace_back(type, Shape{n}, sums_of(n, seed++));
     }
   }
   return sums;
 }
 
 void finish_on_host(const Sums& sums, int num_threads, const Finished& to) {
-  std::vector<std::vector<const float*>> groups;
+  std::vector<std::vector<const std::byte*>> groups;
   for (const auto& of_use : sums) {
     groups.emplace_back();
-    for (const Array& array : of_use) groups.back().push_back(array.tensor().as<float>());
+    for (const Array& array : of_use) groups.back().push_back(array.tensor().data);
   }
   ThreadTeam team(num_threads);
   const std::vector<GroupSums> uses(groups.begin(), groups.end());
   const Tensor& gradient = to.gradient.tensor();
-  round_sums_in_order(team, uses, gradient.num_elements(), gradient.data, gradient.dtype,
+  round_sums_in_order(team, uses, sums[0][0].tensor().dtype, gradient.num_elements(), gradient.data,
+                      gradient.dtype,
                       {to.partials.tensor().as<double>(),
                        static_cast<size_t>(to.partials.tensor().num_elements())});
 }
@@ -107,6 +108,27 @@ TEST_P(OrderedSum, HasTheBitsOfTheDevice) {
       EXPECT_TRUE(on_host.gradient.raw() == on_device.gradient.raw());
       EXPECT_EQ(on_host.partials.raw(), on_device.partials.raw());
     }
+  }
+}
+
+/// The device widens the first sum, and adds the others to it.
+TEST_P(OrderedSum, HasTheBitsOfTheDeviceForSumsInBf16) {
+  Harness h;
+  for (int num_uses = 1; num_uses <= kMostUses; ++num_uses) {
+    const Sums rounded = make_sums(num_uses, 3, n(), DType::BF16);
+    Sums of_uses;
+    for (const auto& groups : rounded) {
+      const Array& sum = of_uses.emplace_back().emplace_back(DType::F32, Shape{n()});
+      h.kernels->submit(h.stream, Accumulate{sum, groups[0], Write::Store});
+      for (size_t g = 1; g < groups.size(); ++g) {
+        h.kernels->submit(h.stream, Accumulate{sum, groups[g]});
+      }
+    }
+    const Finished on_host(dtype(), n()), on_device(dtype(), n());
+    finish_on_host(rounded, 2, on_host);
+    finish_on_device(h, of_uses, on_device);
+    EXPECT_TRUE(on_host.gradient.raw() == on_device.gradient.raw()) << num_uses << " uses";
+    EXPECT_EQ(on_host.partials.raw(), on_device.partials.raw());
   }
 }
 

@@ -66,6 +66,7 @@ TrainerOptions TrainingCase::options() const {
           .gradient_accumulation = accumulation,
           .evaluation_batches = evaluation_batches,
           .groups = groups,
+          .group_dtype = group_dtype,
           .schedule = {.micro_batch_order = order,
                        .recompute = recompute,
                        .activations = activations,
@@ -100,9 +101,10 @@ std::string to_string(const TrainingCase& run) {
       kBetween[static_cast<int>(run.between)],
       run.dropout > 0 ? fmt::format(", dropout {:g}", run.dropout) : "",
       run.num_ranks > 1 || run.groups
-          ? fmt::format(", {} ranks on {} machines, {} groups{}", run.num_ranks, run.num_machines,
+          ? fmt::format(", {} ranks on {} machines, {} groups{}{}", run.num_ranks, run.num_machines,
                         run.groups.value_or(run.accumulation),
-                        run.sums_on_devices ? ", sums on devices" : "")
+                        run.sums_on_devices ? ", sums on devices" : "",
+                        run.group_dtype == DType::BF16 ? ", rounded" : "")
           : "");
 }
 

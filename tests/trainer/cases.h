@@ -72,6 +72,7 @@ struct TrainingCase {
   bool sums_on_devices = false;
   bool delayed_updates = false;  ///< only with UpdateOrder::Overlap and Between::Nothing
   std::optional<uint32_t> groups = {};
+  DType group_dtype = DType::F32;
   std::optional<float> max_norm = {};  ///< for clipping; default kBitingNorm
   Gpt2Config model = small_gpt();
   int64_t length = 32;  ///< tokens per sequence

@@ -28,7 +28,8 @@ const Outcome& IdentityCheck::expected(const TrainingCase& run) {
                                     run.num_steps,
                                     std::lround(100 * run.dropout),
                                     std::lround(1000 * run.max_norm.value_or(0)),
-                                    run.groups.value_or(0)};
+                                    run.groups.value_or(0),
+                                    static_cast<int64_t>(run.group_dtype)};
   const auto found = expected_.find(key);
   if (found != expected_.end()) return found->second;
   TrainingCase reference = run;

@@ -147,6 +147,25 @@ TEST_F(GpuTraining, AllocatesWhatTheLedgerSaysBeforeTheFirstStep) {
   EXPECT_EQ(device->num_allocations(), before);
 }
 
+/// Sums are rounded in device memory, on their way to the host or in their slots.
+TEST_F(GpuTraining, AllocatesWhatTheLedgerSaysWhereSumsAreRounded) {
+  for (const bool on_devices : {false, true}) {
+    const TrainingCase run = on_gpu({.accumulation = 3,
+                                     .memory = Memory::Smallest,
+                                     .sums_on_devices = on_devices,
+                                     .group_dtype = DType::BF16});
+    const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
+    const Preparation prepared = prepare_case(model, run);
+    const auto device = create_case_device(prepared, run);
+    Trainer trainer(model, *device, prepared);
+    const Data data(run.model, run.length, run.accumulation, 1);
+    const uint64_t before = device->num_allocations();
+    for (int step = 0; step < 3; ++step) trainer.step(data.micro_batches(), 1e-3);
+    EXPECT_EQ(device->used_bytes(), prepared.ledger.total(Tier::Device));
+    EXPECT_EQ(device->num_allocations(), before);
+  }
+}
+
 // ---- Checkpoints --------------------------------------------------------------------------------
 
 class GpuCheckpoint : public OnGpu, public testing::WithParamInterface<TrainingCase> {

@@ -93,8 +93,9 @@ TEST_P(MemoryOfARun, DeviceTakesWhatTheLedgerSays) {
 }
 
 /// All host memory that the device copies from or to is one allocation, "home". Its size is the sum
-/// of its ledger entries.
-TEST_P(MemoryOfARun, HostTakesWhatTheLedgerSays) {
+/// of its ledger entries, and with the numbers of sum slots also some bytes of alignment.
+class HomeOfARun : public MemoryOfARun {};
+TEST_P(HomeOfARun, HostTakesWhatTheLedgerSays) {
   const std::set<std::string> copied = {"weight", "gradients", "gradient sums", "partial norms"};
   Trainer trainer(model_, device_, prepared_);
   std::map<std::string, size_t> planned;
@@ -104,20 +105,28 @@ TEST_P(MemoryOfARun, HostTakesWhatTheLedgerSays) {
   EXPECT_EQ(device_.host_bytes(), planned);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cases, MemoryOfARun,
-    testing::Values(TrainingCase{.accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
-                    TrainingCase{.clip = false,
-                                 .recompute = kRecomputeEach,
-                                 .num_threads = 2,
-                                 .evaluation_batches = 1},
-                    TrainingCase{.dtype = DType::F32,
-                                 .clip = false,
-                                 .accumulation = 2,
-                                 .memory = Memory::Smallest,
-                                 .recompute = kRecomputeEach,
-                                 .num_threads = 1,
-                                 .evaluation_batches = 3}));
+const TrainingCase kOneSum[] = {
+    {.accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
+    {.clip = false, .recompute = kRecomputeEach, .num_threads = 2, .evaluation_batches = 1},
+    {.dtype = DType::F32,
+     .clip = false,
+     .accumulation = 2,
+     .memory = Memory::Smallest,
+     .recompute = kRecomputeEach,
+     .num_threads = 1,
+     .evaluation_batches = 3}};
+INSTANTIATE_TEST_SUITE_P(Cases, MemoryOfARun, testing::ValuesIn(kOneSum));
+INSTANTIATE_TEST_SUITE_P(Cases, HomeOfARun, testing::ValuesIn(kOneSum));
+INSTANTIATE_TEST_SUITE_P(RoundedSums, MemoryOfARun,
+                         testing::Values(TrainingCase{.accumulation = 4,
+                                                      .memory = Memory::Smallest,
+                                                      .order = MicroBatchOrder::Vertical,
+                                                      .groups = 2,
+                                                      .group_dtype = DType::BF16},
+                                         TrainingCase{.accumulation = 3,
+                                                      .memory = Memory::Smallest,
+                                                      .sums_on_devices = true,
+                                                      .group_dtype = DType::BF16}));
 
 /// Measures the arena while a micro-batch runs forward.
 class MeasuringModel : public ForwardingModel {

@@ -45,6 +45,21 @@ TEST(RankRaces, ThereAreNoneInTheMemoryOfDevices) {
              .sums_on_devices = true});
 }
 
+/// Sums are rounded on the store stream.
+TEST(RankRaces, ThereAreNoneWhereSumsAreRounded) {
+  IdentityCheck check;
+  for (const bool on_devices : {false, true}) {
+    check.run({.accumulation = 4,
+               .memory = Memory::Smallest,
+               .num_threads = 2,
+               .order = MicroBatchOrder::Vertical,
+               .num_steps = 2,
+               .num_ranks = 2,
+               .sums_on_devices = on_devices,
+               .group_dtype = DType::BF16});
+  }
+}
+
 /// The same with ranks that cannot address the memory of each other.
 TEST(RankRaces, ThereAreNoneBetweenMachines) {
   IdentityCheck check;
@@ -365,7 +380,8 @@ TEST(PlantedRanks, AnotherPlanIsAnError) {
   const std::function<void(TrainingCase&)> changes[] = {
       [](TrainingCase& run) { run.update = UpdateOrder::Wait; },
       [](TrainingCase& run) { run.order = MicroBatchOrder::Vertical; },
-      [](TrainingCase& run) { run.dropout = 0.1f; }};
+      [](TrainingCase& run) { run.dropout = 0.1f; },
+      [](TrainingCase& run) { run.group_dtype = DType::BF16; }};
   for (const auto& change : changes) {
     TrainingCase other = kTwoRanks;
     change(other);
