@@ -177,6 +177,14 @@ Alternatives fewest_groups(RunFlags flags) {
   return {{fmt::format("--groups {}", num_ranks), "other rounding", flags}};
 }
 
+/// The sums of groups take half of the bytes.
+Alternatives rounded_sums(RunFlags flags) {
+  const uint32_t num_ranks = planned_place(flags.options).num_ranks;
+  if (num_ranks == 1 || flags.options.group_dtype == DType::BF16) return {};
+  flags.options.group_dtype = DType::BF16;
+  return {{"--group-dtype bf16", "gradient sums of groups are rounded to bf16", flags}};
+}
+
 FlagChange with_accumulation(RunFlags flags, uint64_t micro_batches, const char* price) {
   flags.options.gradient_accumulation = micro_batches;
   return {fmt::format("--gradient-accumulation {}", micro_batches), price, flags};
@@ -219,6 +227,7 @@ constexpr Kind kKinds[] = {
     {smaller_chunks,           {false, true,  true,      false,  false}},
     {shorter_sequences,        {false, true,  false,     false,  false}},
     {fewest_groups,            {true,  false, false,     false,  true}},
+    {rounded_sums,             {true,  false, false,     false,  true}},
     {longer_step,              {false, false, false,     true,   true}},
     {shorter_step,             {false, false, false,     false,  true}},
 };

@@ -36,9 +36,9 @@ Report report_of(const PlanContext& context, const PlannedStep& step) {
   return report;
 }
 
-/// One rank has all memory of the machine, and does not need groups. Not planned if the machine
-/// has too little memory for the state alone, nor for more ranks than a machine has if it would
-/// take seconds: one rank does as much as all of them together.
+/// One rank has all memory of the machine, and needs neither groups nor rounded sums. Not planned
+/// if the machine has too little memory for the state alone, nor for more ranks than a machine has
+/// if it would take seconds: one rank does as much as all of them together.
 std::optional<double> seconds_of_one_rank(TrainOptions options, const PlanContext& context,
                                           const PlannedStep& step) {
   const size_t state = state_bytes(step.prepared.layout->weight_type(), step.num_parameters);
@@ -50,6 +50,7 @@ std::optional<double> seconds_of_one_rank(TrainOptions options, const PlanContex
   if (state > memory || is_long) return std::nullopt;
   options.ranks = options.nodes = 1;
   options.groups.reset();
+  options.group_dtype = DType::F32;
   const auto one = try_step(options, context);
   return one ? std::optional(one->predicted.seconds) : std::nullopt;
 }

@@ -195,9 +195,10 @@ std::string ranks_text(const PlannedStep& step) {
   const std::string count =
       fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most);
   return fmt::format(
-      "{}{}, each with {} of {} micro-batches; {} groups{}", step.num_ranks(),
+      "{}{}, each with {} of {} micro-batches; {} groups{}{}", step.num_ranks(),
       step.num_machines() > 1 ? fmt::format(" on {} machines", step.num_machines()) : "", count,
       division.num_micro_batches, division.num_groups,
+      division.sum_type == DType::F32 ? "" : ", whose sums are rounded to bf16",
       step.one_rank_s ? fmt::format("; {:.2f} x the speed of one rank with its best plan, which "
                                     "takes {:.4g} s for these micro-batches",
                                     *step.one_rank_s / step.predicted.seconds, *step.one_rank_s)
@@ -250,6 +251,7 @@ Json ranks_json(const PlannedStep& step) {
                {"nodes", step.num_machines()},
                {"simulated", step.predicted.num_simulated},
                {"groups", step.prepared.division.num_groups},
+               {"group_dtype", name_of(step.prepared.division.sum_type)},
                {"device_bytes", step.bytes_of_all(Tier::Device)},
                {"host_bytes", step.bytes_of_all(Tier::Host)},
                {"machine_host_bytes", step.bytes_of_machine(Tier::Host)}};

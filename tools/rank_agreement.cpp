@@ -65,6 +65,7 @@ RankDescription describe_rank(const TrainRequest& request, const TrainSetup& set
     description["--" + flag.name] = fmt::format("{}", fmt::join(flag.values, " "));
   }
   description["--groups"] = fmt::to_string(options.groups.value_or(options.gradient_accumulation));
+  description["--group-dtype"] = name_of(options.group_dtype);
   description["--dry-run"] = options.dry_run ? "true" : "false";
   if (request.resumed) description["--resume"] = request.resumed->checkpoint;
   description["data"] = data_text(setup.data);

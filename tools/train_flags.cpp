@@ -111,6 +111,8 @@ Setter preset_name(std::string& target) {
   };
 }
 
+constexpr Choice<DType> kSumTypes[] = {{"fp32", DType::F32}, {"bf16", DType::BF16}};
+
 constexpr uint64_t kLeastVocabulary = 259;  // 256 bytes and the special tokens
 constexpr uint64_t kMostVocabulary = uint64_t{1} << 20;
 
@@ -177,6 +179,10 @@ void add_shape_flags(FlagGroup group, TrainOptions& o) {
             "groups of micro-batches whose gradients are summed apart and then added in order: a "
             "part of the arithmetic, at least the number of ranks",
             whole(o.groups, 1, kLargestShape));
+  group.add("--group-dtype", "fp32|bf16 [fp32]",
+            "type of the gradient sums of groups on their way to the rank that adds them; bf16 "
+            "halves their bytes and rounds each of them: a part of the arithmetic",
+            choice(o.group_dtype, kSumTypes));
 }
 
 void add_template_flag(FlagGroup group, TrainOptions& o) {

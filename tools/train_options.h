@@ -83,6 +83,7 @@ struct TrainOptions {
   uint64_t ranks = 0;  ///< processes that train together; 0: as the environment says, or one
   std::vector<int> devices = {};   ///< GPUs of the ranks of a machine, in turn; empty: all GPUs
   std::optional<uint64_t> groups;  ///< of micro-batches; nullopt: as many as micro-batches
+  DType group_dtype = DType::F32;  ///< of the stored sums of groups: F32 or BF16
   uint64_t nodes = 1;              ///< machines on which the ranks of a plan are
   uint64_t rank_timeout_s = 60;
   RankTransport rank_transport = RankTransport::Auto;

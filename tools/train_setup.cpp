@@ -368,6 +368,7 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
           .gradient_accumulation = static_cast<uint32_t>(shape.num_batches),
           .evaluation_batches = evaluation_batches,
           .groups = options.groups,
+          .group_dtype = options.group_dtype,
           .schedule = options.schedule,
           .delayed_updates = options.delayed_updates,
           .adam = {.beta1 = options.beta1,

@@ -157,6 +157,47 @@ TEST_F(PlanRanks, OfSeveralMachinesShareTheNetwork) {
   EXPECT_SAYS(text, "12.5 to 25 network");
 }
 
+/// Sums in bf16 take half of the memory, and are half of what stores and the network move.
+TEST_F(PlanRanks, RoundedSumsTakeHalfOfTheBytes) {
+  const auto with = [&](const char* type, const char* nodes) {
+    return planned(4, {"--groups", "4", "--nodes", nodes, "--network", "100MB/s", "--group-dtype",
+                       type, "--micro-batch-order", "vertical", "--recompute", "none"});
+  };
+  const auto memory_of_sums = [](const Json& plan, const char* tier) {
+    size_t bytes = 0;
+    for (const Json& entry : plan["memory"]) {
+      if (entry["class"] == "sums of groups" && entry["tier"] == tier) {
+        bytes += entry["bytes"].get<size_t>();
+      }
+    }
+    return bytes;
+  };
+  const Json exact = with("fp32", "1"), rounded = with("bf16", "1");
+  EXPECT_EQ(exact["ranks"]["group_dtype"], "fp32");
+  EXPECT_EQ(rounded["ranks"]["group_dtype"], "bf16");
+  EXPECT_EQ(exact["ranks"]["one_rank_seconds"], rounded["ranks"]["one_rank_seconds"]);
+  EXPECT_EQ(memory_of_sums(exact, "device"), 0u);
+  EXPECT_EQ(memory_of_sums(rounded, "device"), size_t{8} << 20) << "half of a chunk of 16 MiB";
+  EXPECT_NEAR(static_cast<double>(memory_of_sums(rounded, "host")) /
+                  static_cast<double>(memory_of_sums(exact, "host")),
+              0.5, 1e-3);
+  ASSERT_GT(rounded["stored_bytes"], 0);
+  EXPECT_EQ(exact["stored_bytes"], 2 * rounded["stored_bytes"].get<size_t>()) << "only sums";
+  EXPECT_LT(rounded["predicted_seconds"], exact["predicted_seconds"]);
+  // What the first machine receives, besides the weights that its two ranks fetch.
+  const auto received_sums = [](const Json& plan) {
+    const Json& ranks = plan["ranks"]["of_each"];
+    return plan["stream_seconds"]["network"].get<double>() * 1e8 -
+           ranks[0]["fetched_bytes"].get<double>() - ranks[1]["fetched_bytes"].get<double>();
+  };
+  const Json exact_of_two = with("fp32", "2"), rounded_of_two = with("bf16", "2");
+  EXPECT_GT(received_sums(rounded_of_two), rounded_of_two["parameters"].get<double>());
+  EXPECT_NEAR(received_sums(exact_of_two) / received_sums(rounded_of_two), 2, 1e-9);
+  const Arguments four = kGpt + Arguments{"--ranks", "4", "--group-dtype"};
+  EXPECT_SAYS(plan(four + Arguments{"bf16"}).out, "4 groups, whose sums are rounded to bf16; ");
+  EXPECT_FAILS(plan(four + Arguments{"fp16"}), 2, "--group-dtype");
+}
+
 /// A thousand ranks are planned like one, and each has its memory.
 TEST_F(PlanRanks, CanBeAThousand) {
   Arguments shape = kGpt;

@@ -127,6 +127,8 @@ TEST_F(RankRuns, RanksThatDifferAreRefused) {
                "rank 1 has --lr 0.001, rank 0 has --lr 0.0003: all ranks of a run need the same");
   EXPECT_FAILS(outcome_of_two(ranks({"--groups", "2"}), ranks({})), 2,
                "rank 1 has --groups 4, rank 0 has --groups 2");
+  EXPECT_FAILS(outcome_of_two(ranks({"--group-dtype", "bf16"}), ranks({})), 2,
+               "rank 1 has --group-dtype fp32, rank 0 has --group-dtype bf16");
   const std::string longer = folder_.write("longer.txt", content_of(text_) + "!");
   EXPECT_FAILS(outcome_of_two(ranks({}), ranks({"--data", longer})), 2,
                "rank 1 has data of 706 tokens with hash");
@@ -137,6 +139,36 @@ TEST_F(RankRuns, TooFewMicroBatchesAreRefused) {
                "4 micro-batches for 5 ranks: each rank computes at least one; try "
                "--gradient-accumulation 8");
   EXPECT_FAILS(run(train_on(3, {"--groups", "2"})), 2, "try --groups 3");
+}
+
+/// The header, the log and the checkpoint name the type of the sums. A run that is continued keeps
+/// it, and says so if it is given another.
+TEST_F(RankRuns, RoundedSumsHaveTheStateAndTheLogOfOne) {
+  const Arguments more = {"--lr-schedule", "constant", "--group-dtype", "bf16"};
+  const Outcome one = succeed(train_on(1, more));
+  EXPECT_SAYS(one.err, "1, which adds 4 groups of micro-batches, each rounded to bf16");
+  const auto log_of_one = log();
+  EXPECT_SAYS(content_of(log_), R"("group_dtype": "bf16")");
+  const std::string hash = hash_of(train_on(1, more));
+  const Outcome three = succeed(train_on(3, more));
+  EXPECT_SAYS(three.err, "4 groups, each rounded to bf16; the lines below are for one rank");
+  EXPECT_EQ(log(), log_of_one);
+  const Outcome exact = succeed(train_on(1, {"--lr-schedule", "constant"}));
+  EXPECT_EQ(exact.err.find("rounded"), std::string::npos);
+  EXPECT_EQ(content_of(log_).find("group_dtype"), std::string::npos);
+  EXPECT_NE(hash_of(train_on(1, {"--lr-schedule", "constant"})), hash);
+
+  succeed(train_on(2, more + Arguments{"--steps", "3", "--save", save()}));
+  EXPECT_SAYS(content_of(saved(3) + "/training.json"), "group-dtype");
+  const std::string copy = path("copy");
+  std::filesystem::copy(save(), copy, std::filesystem::copy_options::recursive);
+  const Arguments constant = {"--lr-schedule", "constant"};
+  EXPECT_EQ(hash_of(train_on(1, constant + Arguments{"--save", save(), "--resume"})), hash);
+  const Outcome changed =
+      succeed(train_on(1, constant + Arguments{"--save", copy, "--resume", "--group-dtype", "fp32",
+                                               "--log", copy + "/log"}));
+  EXPECT_SAYS(changed.err,
+              "--group-dtype was bf16 and is fp32: the run continues, but its results differ");
 }
 
 /// Stopped on four ranks, continued on two and then on one.

@@ -154,6 +154,8 @@ TEST(TrainOptions, EveryFlagIsRead) {
                                 "fp32",
                                 "--gradient-dtype",
                                 "bf16",
+                                "--group-dtype",
+                                "bf16",
                                 "--device",
                                 "cpu",
                                 "--device-memory",
@@ -202,6 +204,7 @@ TEST(TrainOptions, EveryFlagIsRead) {
   EXPECT_EQ(o.max_grad_norm, 0);
   EXPECT_EQ(o.dtype, DType::F32);
   EXPECT_EQ(o.gradient_dtype, DType::BF16);
+  EXPECT_EQ(o.group_dtype, DType::BF16);
   EXPECT_EQ(o.device, DeviceChoice::Host);
   EXPECT_EQ(o.device_memory, size_t{1} << 30);
   EXPECT_EQ(o.host_memory, 2'000'000'000u);
