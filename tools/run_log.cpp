@@ -106,7 +106,6 @@ std::string to_json(const StepRecord& r) {
       .add("grad_norm", r.grad_norm)
       .add("loss_scale", r.loss_scale)
       .add("skipped_steps", r.skipped_steps)
-      .add("group_dtype", r.group_dtype)
       .add("learning_rate", r.learning_rate)
       .add("tokens_seen", r.tokens_seen)
       .add("step_seconds", r.step_seconds)

@@ -25,10 +25,9 @@ struct StepRecord {
   std::string run_id = {};
   bool emulates_compute = false;  ///< losses and norms are NaN and are not shown; not in the log
   double loss = 0;
-  std::optional<double> grad_norm = {};         ///< before clipping
-  std::optional<uint64_t> loss_scale = {};      ///< only for fp16, as the next field
-  std::optional<uint64_t> skipped_steps = {};   ///< so far
-  std::optional<std::string> group_dtype = {};  ///< of the sums of groups, if they are rounded
+  std::optional<double> grad_norm = {};        ///< before clipping
+  std::optional<uint64_t> loss_scale = {};     ///< only for fp16, as the next field
+  std::optional<uint64_t> skipped_steps = {};  ///< so far
   double learning_rate = 0;
   uint64_t tokens_seen = 0;
   double step_seconds = 0;

@@ -166,27 +166,31 @@ std::string dropout_text(const TrainOptions& options, const ModelSource& source)
 /// The first lines of every header: model, data, step and device.
 std::string ranks_line(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
-  const auto& [place, num_micro_batches, groups, sums_on_devices, sum_type] = p.division;
-  const std::string_view rounded = sum_type == DType::F32 ? "" : ", each rounded to bf16";
+  const Division& d = p.division;
   if (setup.ranks == nullptr)
-    return fmt::format("1, which adds {} groups of micro-batches{}", groups, rounded);
+    return fmt::format("1, which adds {} groups of micro-batches", d.num_groups);
   return fmt::format(
-      "{} processes; this one, rank {}, computes {} of {} micro-batches, in {} of {} groups{}{}; "
-      "the lines below are for one rank",
-      place.num_ranks, place.rank, p.share.micro_batches.count, num_micro_batches,
-      p.share.groups.count, groups, sums_on_devices ? ", which the devices add" : "", rounded);
+      "{} processes; this one, rank {}, computes {} of {} micro-batches, in {} of {} groups{}; the "
+      "lines below are for one rank",
+      d.place.num_ranks, d.place.rank, p.share.micro_batches.count, d.num_micro_batches,
+      p.share.groups.count, d.num_groups, d.sums_on_devices ? ", which the devices add" : "");
 }
 
-/// The flags with which a step computes something else than the others; empty without.
-std::string inexact_flags(const TrainerOptions& options) {
-  return options.delayed_updates ? "--update delayed" : "";
-}
-
-std::string inexact_line(const TrainerOptions& options) {
-  return fmt::format(
-      "{}: a gradient is that of weights which are one update older, except after a save, an "
-      "evaluation or a sample",
-      inexact_flags(options));
+/// A flag with which a step computes something else than the default.
+struct InexactMode {
+  std::string_view flag, meaning;
+};
+std::vector<InexactMode> inexact_modes(const Preparation& p) {
+  std::vector<InexactMode> modes;
+  if (p.division.sum_type == DType::BF16) {
+    modes.push_back({"--group-dtype bf16", "each sum of a group is rounded to bf16"});
+  }
+  if (p.options.delayed_updates) {
+    modes.push_back({"--update delayed",
+                     "a gradient is that of weights which are one update older, except after a "
+                     "save, an evaluation or a sample"});
+  }
+  return modes;
 }
 
 std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup& setup) {
@@ -214,8 +218,9 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
                           s.num_tokens(), setup.num_steps())));
   if (setup.prepared.division.stores_groups()) lines.push_back(named("ranks", ranks_line(setup)));
-  const TrainerOptions& trainer = setup.prepared.options;
-  if (!inexact_flags(trainer).empty()) lines.push_back(named("inexact", inexact_line(trainer)));
+  for (const auto& [flag, meaning] : inexact_modes(setup.prepared)) {
+    lines.push_back(named("inexact", fmt::format("{}: {}", flag, meaning)));
+  }
   lines.push_back(named("device", device_line(setup) + why_host(options, setup)));
   return lines;
 }
@@ -312,9 +317,6 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.emulates_compute = setup.device.emulate_compute.has_value();
   record.loss = r.loss;
   record.grad_norm = r.grad_norm;
-  if (const DType type = setup.prepared.division.sum_type; type != DType::F32) {
-    record.group_dtype = name_of(type);
-  }
   record.learning_rate = context.learning_rate;
   record.step_seconds = r.step_s;
   if (r.step_s > 0) {
@@ -332,8 +334,8 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
     record.speculated_chunks = r.speculated_chunks;
     record.rolled_back_chunks = r.rolled_back_chunks;
   }
-  if (const std::string flags = inexact_flags(setup.prepared.options); !flags.empty()) {
-    record.inexact = flags;
+  for (const InexactMode& mode : inexact_modes(setup.prepared)) {
+    record.inexact = record.inexact ? fmt::format("{} {}", *record.inexact, mode.flag) : mode.flag;
   }
   return record;
 }

@@ -74,6 +74,16 @@ TEST_F(EmulatedRaces, RoundedSumsHaveTheBitsOfOne) {
   EXPECT_EQ(train(two).outcome, rounded);
 }
 
+/// The loads of a step and the updates of the step before access different copies of the weights.
+TEST_F(EmulatedRaces, DelayedUpdatesHaveTheBitsOfOne) {
+  TrainingCase run = with_tiny_model({.accumulation = 2, .num_steps = 3, .delayed_updates = true});
+  const Outcome delayed = train(run).outcome;
+  run.memory = Memory::Smallest;
+  EXPECT_EQ(train(run).outcome, delayed);
+  run.num_ranks = 2;
+  EXPECT_EQ(train(run).outcome, delayed);
+}
+
 /// All parameters are in one chunk, so rank 1 owns none, and has no state on its device.
 TEST_F(EmulatedRaces, ARankMayOwnNoChunk) {
   const TrainingCase one = with_tiny_model({.accumulation = 2, .num_pieces = 64});

@@ -189,6 +189,19 @@ TEST(Delayed, BitsDoNotDependOnTheRanks) {
              .groups = 3});
 }
 
+TEST(Delayed, BitsDoNotDependOnTheRanksIfSumsAreRounded) {
+  IdentityCheck check;
+  for (const bool on_devices : {false, true}) {
+    check.run({.accumulation = 4,
+               .memory = Memory::Smallest,
+               .num_steps = 4,
+               .num_ranks = 3,
+               .sums_on_devices = on_devices,
+               .delayed_updates = true,
+               .group_dtype = DType::BF16});
+  }
+}
+
 /// More ranks than chunks: the last one makes no update, and still computes with new weights.
 TEST(Delayed, ARankMayOwnNoChunk) {
   IdentityCheck check;
