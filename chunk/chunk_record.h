@@ -80,7 +80,7 @@ struct ChunkRecord {
   bool is_delayed() const { return update == UpdateTime::Delayed; }
   bool has_kept_sums() const { return keeps_sums; }
   bool is_speculative() const { return update == UpdateTime::Speculative; }
-  /// This rank makes such an update of the chunk.
+  /// The chunk has an update that is made after the step, and this rank makes it.
   bool defers_update() const { return is_mine && is_deferred(); }
   bool has_undo_log() const { return is_mine && is_speculative(); }
   bool begins_on_device() const { return first_block != kNone; }

@@ -18,16 +18,12 @@ uint64_t elements_at_home(const Layout& layout, const HomeOptions& options) {
   return elements;
 }
 
-bool has_two_copies(const HomeOptions& options) {
-  return std::ranges::any_of(options.chunks, &ChunkRecord::is_delayed);
-}
-
-/// The bytes of a second copy of the weights: whole chunks, which lie between those of the first
-/// copy.
+/// The bytes of second copies of weights: whole chunks, each behind its first copy.
 size_t second_copy_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
                          const HomeOptions& options) {
-  if (!has_two_copies(options)) return 0;
-  const auto num_chunks = std::ranges::count_if(options.chunks, &ChunkRecord::is_at_home);
+  const auto num_chunks = std::ranges::count_if(options.chunks, [](const ChunkRecord& chunk) {
+    return chunk.is_at_home() && chunk.is_delayed();
+  });
   return planes[kWeightPlane].bytes(static_cast<uint64_t>(num_chunks) * layout.chunk_elements());
 }
 
@@ -113,14 +109,17 @@ Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const Home
   return cuts;
 }
 
-/// [chunk] the number of chunks before it in the home of its owner; kNone: its planes are on a
-/// device.
-std::vector<uint32_t> home_indices(const Layout& layout, const HomeOptions& options) {
+/// [chunk] the number of chunks before it in the home of its owner, where those with a delayed
+/// update count as `copies`; kNone: its planes are on a device.
+std::vector<uint32_t> home_indices(const Layout& layout, const HomeOptions& options,
+                                   uint32_t copies) {
   std::vector<uint32_t> indices(layout.num_chunks(), kNone);
   std::vector<uint32_t> next(options.place.num_ranks, 0);
   for (uint32_t c = 0; c < indices.size(); ++c) {
     const ChunkRecord chunk = options.chunks.empty() ? ChunkRecord{} : options.chunks[c];
-    if (chunk.tier == Tier::Host) indices[c] = next[chunk.owner]++;
+    if (chunk.tier != Tier::Host) continue;
+    indices[c] = next[chunk.owner];
+    next[chunk.owner] += chunk.is_delayed() ? copies : 1;
   }
   return indices;
 }
@@ -157,8 +156,8 @@ Home::Home(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOp
       sum_slot_bytes_(sum_slot_bytes_of(layout, options)),
       chunk_elements_(layout.chunk_elements()),
       place_(options.place),
-      home_index_(home_indices(layout, options)),
-      num_copies_(has_two_copies(options) ? 2 : 1),
+      home_index_(home_indices(layout, options, 1)),
+      first_weights_(home_indices(layout, options, 2)),
       stored_sums_(options.sums),
       stored_activations_(options.activations),
       infos_(planes),
@@ -243,16 +242,17 @@ std::byte* Home::plane(size_t i, ChunkIndex chunk) const {
 uint64_t Home::first_byte(size_t plane, ChunkIndex chunk) const {
   EBB_CHECK(home_index_[chunk] != kNone, "the planes of this chunk are on a device");
   if (plane != kWeightPlane) return infos_[plane].bytes(home_index_[chunk] * chunk_elements_);
-  const bool alternates = num_copies_ > 1 && has_delayed_update_[chunk];
-  return first_weight_byte(chunk, alternates ? current_copy_ : 0);
+  const bool switches = !has_delayed_update_.empty() && has_delayed_update_[chunk];
+  return first_weight_byte(chunk, switches ? current_copy_ : 0);
 }
 
 uint64_t Home::first_weight_byte(ChunkIndex chunk, uint32_t copy) const {
-  return infos_[kWeightPlane].bytes((home_index_[chunk] * num_copies_ + copy) * chunk_elements_);
+  return infos_[kWeightPlane].bytes((first_weights_[chunk] + copy) * chunk_elements_);
 }
 
 std::byte* Home::next_weights(ChunkIndex chunk) const {
-  EBB_CHECK(num_copies_ > 1 && has_delayed_update_[chunk], "this chunk has no second copy");
+  EBB_CHECK(!has_delayed_update_.empty() && has_delayed_update_[chunk],
+            "this chunk has no second copy of its weights");
   return ranks_[owner(chunk)].planes[kWeightPlane] + first_weight_byte(chunk, 1 - current_copy_);
 }
 

@@ -109,14 +109,15 @@ class Home {
   std::byte* plane(size_t i, ChunkIndex chunk) const;
   /// The other copy of the weights. REQUIRES: as plane(), and updates of the chunk are delayed.
   std::byte* next_weights(ChunkIndex chunk) const;
-  /// From now on the device computes with the copies that updates wrote, and updates write the
-  /// others. REQUIRES: all delayed updates of all ranks are made, and no plan runs.
+  /// From now on plane() of this home names the copies that delayed updates wrote, and
+  /// next_weights() the others. REQUIRES: this rank has made its updates, no plan runs, and all
+  /// ranks switch and meet before one of them accesses weights of another one.
   void switch_weights() { current_copy_ = 1 - current_copy_; }
   /// The place of element `element` of this plane, counted from the first of the chunk. REQUIRES:
   /// as plane(), but the owner is not near.
   HomePlace plane_place(size_t i, ChunkIndex chunk, uint64_t element) const;
-  /// The address of an element of the weight plane. REQUIRES: there is one rank, and all chunks are
-  /// in host memory.
+  /// The address of an element of the weight plane. REQUIRES: there is one rank, all chunks are in
+  /// host memory, and no update is delayed.
   std::byte* weight(uint64_t element) const {
     return ranks_[0].planes[kWeightPlane] + infos_[kWeightPlane].bytes(element);
   }
@@ -175,7 +176,8 @@ class Home {
   RankPlace place_;
   /// [chunk] the number of chunks before it in the home of its owner; kNone: it is on a device
   std::vector<uint32_t> home_index_;
-  uint32_t num_copies_;                   // of the weights
+  /// [chunk] the same for a plane of weights, which has two places for a delayed update
+  std::vector<uint32_t> first_weights_;
   std::vector<bool> has_delayed_update_;  // [chunk] empty: none
   uint32_t current_copy_ = 0;             // of the weights of these chunks
   std::vector<uint32_t> stored_sums_, stored_activations_;

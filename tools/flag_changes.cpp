@@ -26,9 +26,17 @@ Alternatives left_to_the_planner(RunFlags flags) {
   return {{fmt::format("{}", fmt::join(names, " ")), "", flags}};
 }
 
+/// Then host memory has one copy of the weights, and the device may make updates.
+Alternatives without_delay(RunFlags flags) {
+  if (!flags.options.delayed_updates) return {};
+  flags.options.delayed_updates = false;
+  return {{"--update auto", "updates are not delayed", flags}};
+}
+
 /// Without clipping, gradients do not wait in host memory for the norm.
 Alternatives without_clipping(RunFlags flags) {
-  if (flags.options.max_grad_norm == 0 || flags.options.dtype == DType::F16) return {};
+  const bool waits = flags.options.dtype == DType::F16 || flags.options.delayed_updates;
+  if (flags.options.max_grad_norm == 0 || waits) return {};
   flags.options.max_grad_norm = 0;
   return {{"--clip 0", "gradients are not clipped", flags}};
 }
@@ -211,6 +219,7 @@ struct Kind {
 constexpr Kind kKinds[] = {
     // change                fits host, device, inference, faster, faster plan
     {left_to_the_planner,      {true,  true,  false,     true,   true}},
+    {without_delay,            {true,  true,  false,     true,   true}},
     {half_the_chunk,           {false, false, false,     true,   false}},
     {twice_the_chunk,          {false, false, false,     true,   false}},
     {without_clipping,         {false, true,  false,     false,  true}},

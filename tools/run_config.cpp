@@ -58,7 +58,8 @@ constexpr std::string_view kHarmless[] = {"threads",
 // With this value of --update, results also depend on the flags below, which say when the updates
 // that are left are made.
 constexpr std::string_view kDelayed = "delayed";
-constexpr std::string_view kFlushing[] = {"update", "save-steps", "eval-steps", "sample-steps"};
+constexpr std::string_view kFlushing[] = {"update", "save-steps", "eval-data", "eval-steps",
+                                          "sample-steps"};
 
 template <size_t N>
 bool is_in(const std::string_view (&names)[N], std::string_view name) {

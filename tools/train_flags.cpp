@@ -334,8 +334,8 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
       "overlap: updates run during the backward or the next forward; wait: they end before the "
       "step ends; speculate: some run before the gradient norm is known, and are undone if the "
       "gradient is clipped; auto = the fastest of these, with the same results; delayed changes "
-      "the results: updates run during the whole next step, which computes with the weights "
-      "before them",
+      "the results: updates run during the whole next step, which computes with the weights before "
+      "them, and write a second copy of the weights",
       [&o](std::string_view flag, std::string_view text) {
         const auto chosen = choice_value<UpdateChoice>(flag, text, kUpdates);
         o.schedule.update = chosen.order;

@@ -154,13 +154,11 @@ void Emitter::emit_update(ChunkIndex c, OpIndex wait, bool deferred) {
 /// Those that the step before left. Deferred ones come in the order in which the forward needs
 /// their weights, delayed ones in the order in which gradients need their buffers.
 void Emitter::emit_first_updates() {
-  for (const ChunkIndex c : plan_.chunks_that(&ChunkRecord::defers_update)) {
-    if (!plan_.chunks[c].is_delayed()) emit_update(c, kNone, true);
-  }
-  for (const ChunkTraceItem& item : chunk_trace_.items) {
-    if (!item.is_round()) continue;
-    const ChunkRecord& chunk = plan_.chunks[item.rounded_chunk];
-    if (chunk.is_delayed() && chunk.is_mine) emit_update(item.rounded_chunk, kNone, true);
+  const std::vector<ChunkIndex> order = options_.delayed_updates
+                                            ? round_order(chunk_trace_)
+                                            : plan_.chunks_that(&ChunkRecord::defers_update);
+  for (const ChunkIndex c : order) {
+    if (plan_.chunks[c].defers_update()) emit_update(c, kNone, true);
   }
 }
 

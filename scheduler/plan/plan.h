@@ -87,7 +87,8 @@ struct PlanOptions {
   /// True with clipping or fp16: then only speculative updates are made before the norm is known.
   /// The norm is always computed.
   bool update_after_norm = true;
-  /// All updates are UpdateTime::Delayed, and run on the host. REQUIRES: update_after_norm.
+  /// All updates are UpdateTime::Delayed, and run on the host. REQUIRES: update_after_norm is true,
+  /// and schedule.update is not Wait.
   bool delayed_updates = false;
   /// make_plan() uses all settings but micro-batch order, recomputation and placement of
   /// activations, which the trace has. With clipping or fp16, all updates on the host are deferred

@@ -184,6 +184,9 @@ void Gradients::expect_deferred() {
     if (chunk.is_trained() && chunk.is_delayed() != options_.delayed_updates) {
       report_.complain("the record of parameter chunk {} is wrong about delayed updates", c);
     }
+    if (chunk.is_delayed() && (chunk.tier != Tier::Host || chunk.begins_on_device())) {
+      report_.complain("delays the update of parameter chunk {}, which is on a device", c);
+    }
     if (!chunk.defers_update()) continue;
     if (options_.schedule.update == UpdateOrder::Wait) {
       report_.complain("defers the update of parameter chunk {}", c);

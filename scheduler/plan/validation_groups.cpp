@@ -156,9 +156,10 @@ void Groups::check_end() {
       report_.complain("sends the sums of parameter chunk {} {} times", c, chunk.num_sums_sent);
       continue;
     }
-    if (!record.is_delayed() && chunk.num_updates_sent != chunk.num_updates) {
+    const uint32_t num_announced = record.is_delayed() ? 0 : chunk.num_updates;
+    if (chunk.num_updates_sent != num_announced) {
       report_.complain("sends {} of {} updates of parameter chunk {}", chunk.num_updates_sent,
-                       chunk.num_updates, c);
+                       num_announced, c);
     }
     if (chunk.num_added_sent != 1) {
       report_.complain("sends {} times that parameter chunk {} is added", chunk.num_added_sent, c);

@@ -41,7 +41,6 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       chunks_(plan.chunks),
       num_deferred_(plan.count(&ChunkRecord::defers_update)),
       leaves_updates_(plan.count(&ChunkRecord::is_deferred) > 0),
-      delays_updates_(options.delayed_updates),
       device_state_(device_state),
       max_grad_norm_(options.max_grad_norm),
       after_norm_(updates_after_norm(options)),
@@ -65,8 +64,11 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
   load_update_kernel();
   for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) {
     if (!chunks_[c].is_at_home()) continue;
-    move_planes_to_nodes(team_, state_.home_planes(c),
-                         static_cast<int64_t>(layout_.chunk_elements(c)));
+    move_planes_to_nodes(team_, state_.home_planes(c), num_elements(c));
+    if (!chunks_[c].is_delayed()) continue;
+    Planes next{.weight_dtype = layout_.weight_type()};
+    next[kWeightPlane] = home_.next_weights(c);
+    move_planes_to_nodes(team_, next, num_elements(c));
   }
 }
 
@@ -238,7 +240,7 @@ void Optimizer::begin_step(double learning_rate) {
 }
 
 void Optimizer::end_step() {
-  if (delays_updates_ && before_.has_deferred) home_.switch_weights();
+  if (before_.has_deferred) home_.switch_weights();
 }
 
 void Optimizer::begin_flush() {
@@ -246,7 +248,7 @@ void Optimizer::begin_flush() {
 }
 
 void Optimizer::end_flush() {
-  if (delays_updates_ && has_deferred_) home_.switch_weights();
+  if (has_deferred_) home_.switch_weights();
   has_deferred_ = false;
 }
 

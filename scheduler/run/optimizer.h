@@ -85,7 +85,8 @@ class Optimizer : public ChunkWork {
   void end_step();
   /// Must be called before a flush plan runs.
   void begin_flush();
-  /// Must be called after a flush plan has made the deferred updates.
+  /// Must be called after a flush, whether a plan was needed or not, when all ranks have made their
+  /// updates.
   void end_flush();
 
   /// The factor with which the next step multiplies the gradient of the loss. It is 1 unless the
@@ -158,7 +159,6 @@ class Optimizer : public ChunkWork {
   const std::vector<ChunkRecord>& chunks_;  // [parameter chunk] what every step does with it
   const uint32_t num_deferred_;             // updates of this rank that every step defers
   const bool leaves_updates_;               // a step defers updates, of this rank or of another one
-  const bool delays_updates_;
   DeviceState& device_state_;
   const float max_grad_norm_;
   const bool after_norm_;  // updates wait for the norm

@@ -387,9 +387,9 @@ void Trainer::Impl::flush() {
   if (optimizer_.has_deferred() || is_resident) {
     optimizer_.begin_flush();
     run_plan(prepared_.flush_plan);
-    optimizer_.end_flush();
   }
   meet();
+  optimizer_.end_flush();
   is_flushed_ = true;
 }
 

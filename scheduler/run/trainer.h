@@ -8,7 +8,8 @@
 //
 // The constructor allocates all memory. After the first two steps, a step allocates nothing. The
 // results of a step depend on the model, the data, the seed and the options of the arithmetic only,
-// not on budgets, chunk size, recomputation or the number of threads.
+// not on budgets, chunk size, recomputation or the number of threads. With delayed updates they
+// also depend on when the state was read (TrainerOptions::delayed_updates).
 //
 // Thread-safety: one thread calls a Trainer. Sizes are bytes, times are seconds. Broken contracts
 // are LogicErrors.
@@ -89,7 +90,7 @@ class Trainer {
   /// cases the state is lost, and reading it throws a LogicError:
   /// - updates do not wait for the norm, there are device updates, or there are several ranks;
   /// - an update of this step, other than a speculative one, has begun;
-  /// - some deferred updates of the step before were not made;
+  /// - some deferred or delayed updates of the step before were not made;
   /// - the warm-up plan or the flush plan threw.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   /// Returns the mean loss, without computing gradients; NaN with emulated compute. REQUIRES:

@@ -38,10 +38,12 @@ struct TrainerOptions {
   /// The settings that the planner must not choose.
   ScheduleRequest schedule = {};
   /// The update of a step runs during the whole next step, which still computes with the weights
-  /// before it. So a gradient is that of weights which are one update older, and the optimizer
-  /// never delays a call. The state is a sequence of updates as otherwise. The flush plan makes the
-  /// last update, and the step after a flush computes with all updates. Host memory has two copies
-  /// of the weights. Updates wait for the norm, and no chunk is updated on a device.
+  /// before it. So a gradient is that of weights which are one update older, and no load waits for
+  /// an update. (But the store of a gradient waits for the update that reads its buffer.) The state
+  /// is a sequence of updates as otherwise. The flush plan makes the last update, and the step
+  /// after a flush computes with all updates, so each function of the trainer that flushes changes
+  /// the later steps. Host memory has two copies of the weights. Updates wait for the norm, and no
+  /// chunk is updated on a device.
   bool delayed_updates = false;
   /// Also make those speculative updates that start when the norm may be known already. This is
   /// slower. It is for tests, whose results must not depend on time.

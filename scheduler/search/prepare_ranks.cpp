@@ -58,8 +58,10 @@ TrainerOptions with_delayed_schedule(TrainerOptions options) {
                     schedule.resident_chunks.value_or(0) == 0;
   if (!fits) {
     throw ConfigError(
-        "delayed updates run on the host during the next step: the schedule can have no other "
-        "order of updates, no updates on the device or before the norm, and no resident weights");
+        "TrainerOptions::delayed_updates: these updates run on the host during the next step, so "
+        "of "
+        "the schedule, update must be Overlap, and device_updates, speculated_chunks and "
+        "resident_chunks 0, or they must not be given");
   }
   schedule.update = UpdateOrder::Overlap;
   return options;
@@ -199,10 +201,9 @@ Ledger ledger_as(const Preparation& like, uint32_t rank) {
             .fetch_slots = like.plan.fetch_slots};
   plan.division.place.rank = rank;
   for (ChunkRecord& chunk : plan.chunks) chunk.is_mine = chunk.owner == rank;
-  plan.gradient_buffers =
-      num_gradient_buffers(plan.chunks, {.update_after_norm = updates_after_norm(like.options),
-                                         .delayed_updates = like.options.delayed_updates,
-                                         .schedule = like.schedule});
+  plan.gradient_buffers = num_gradient_buffers(
+      plan.chunks,
+      {.update_after_norm = updates_after_norm(like.options), .schedule = like.schedule});
   return ledger_with(like, plan);
 }
 

@@ -36,23 +36,28 @@ TEST(Home, StoresPlanesInGroups) {
 /// Only chunks with delayed updates switch to the copy that updates write.
 TEST(Home, DelayedUpdatesHaveTwoCopiesOfTheWeights) {
   constexpr uint64_t kChunkElements = 65536;
-  const Layout layout({{.name = "w", .shape = {3 * kChunkElements}}}, {0}, DType::F32, DType::F32,
+  constexpr uint64_t kElements = 2 * kChunkElements + 640;  // the last chunk is short
+  const Layout layout({{.name = "w", .shape = {kElements}}}, {0}, DType::F32, DType::F32,
                       kChunkElements * sizeof(float));
   HomeOptions options;
   options.chunks.resize(3);
   for (const uint32_t c : {0, 2}) options.chunks[c].update = UpdateTime::Delayed;
   Ledger ledger;
   add_home(ledger, layout, kPlanes, options);
-  EXPECT_EQ(ledger.bytes("weight", Tier::Host), 3 * kChunkElements * 4);
-  EXPECT_EQ(ledger.bytes("second copy of weights", Tier::Host), 3 * kChunkElements * 4);
-  EXPECT_EQ(copied_bytes(layout, kPlanes, options), 2 * 3 * kChunkElements * 4);
+  const uint64_t elements = layout.num_space_elements();
+  EXPECT_EQ(ledger.bytes("weight", Tier::Host), elements * 4);
+  EXPECT_EQ(ledger.bytes("second copy of weights", Tier::Host), 2 * kChunkElements * 4);
+  EXPECT_EQ(copied_bytes(layout, kPlanes, options), (elements + 2 * kChunkElements) * 4);
   const auto device = create_device({});
   Home home(*device, layout, kPlanes, options);
   std::byte* const first = home.plane(0, ChunkIndex(2));
   std::byte* const untrained = home.plane(0, ChunkIndex(1));
   std::byte* const scaled = home.plane(1, ChunkIndex(2));
   std::byte* const second = home.next_weights(ChunkIndex(2));
-  EXPECT_NE(first, second);
+  EXPECT_EQ(second - first, kChunkElements * 4);
+  EXPECT_EQ(first - home.plane(0, ChunkIndex(0)), 3 * kChunkElements * 4);
+  EXPECT_EQ(second + (elements - 2 * kChunkElements) * 4 - home.plane(0, ChunkIndex(0)),
+            copied_bytes(layout, kPlanes, options));
   home.switch_weights();
   EXPECT_EQ(home.plane(0, ChunkIndex(2)), second);
   EXPECT_EQ(home.next_weights(ChunkIndex(2)), first);

@@ -85,6 +85,38 @@ TEST(ValidateChunks, ADeferredUpdateThatIsLostOrMadeTwiceIsFound) {
   EXPECT_FALSE(validate(plan, deferring.c.trace, deferring.c.layout, waiting).empty());
 }
 
+Planned plan_with_delayed_updates(const Case& c) {
+  const PlanOptions options{.num_blocks = test::smallest_blocks(c),
+                            .delayed_updates = true,
+                            .schedule = {.update = UpdateOrder::Overlap}};
+  return {options, make_plan(c.trace, c.layout, options)};
+}
+
+TEST(ValidateChunks, MistakesOfDelayedUpdatesAreFound) {
+  const Case c = test::make_case({.num_layers = 3}, 2);
+  const PlannedCase delaying{c, plan_with_delayed_updates(c)};
+  const Plan& plan = delaying.planned.plan;
+  ASSERT_EQ(delaying.first_fault(plan), "");
+  EXPECT_TRUE(delaying.has_fault(test::without_op(plan, OpIndex(1)), "is not made"));
+  Plan resident = plan;
+  resident.chunks[0].first_block = resident.chunks[0].last_block = BlockIndex(0);
+  EXPECT_TRUE(delaying.has_fault(resident, "which is on a device"));
+  Plan on_owner = plan;
+  on_owner.chunks[0].tier = Tier::Peer;
+  EXPECT_TRUE(delaying.has_fault(on_owner, "which is on a device"));
+  Plan deferred = plan;
+  deferred.chunks[0].update = UpdateTime::Deferred;
+  EXPECT_TRUE(delaying.has_fault(deferred, "is wrong about delayed updates"));
+  const auto store = find_op(plan, [](const Op& op) {
+    return op.kind == OpKind::Move && op.to == Tier::Host && op.chunk.space == Space::Gradients;
+  });
+  ASSERT_TRUE(store);
+  const OpIndex update = plan.waits_of(plan.ops[*store]).back();
+  ASSERT_EQ(plan.ops[update].kind, OpKind::Update);
+  EXPECT_TRUE(
+      delaying.has_fault(test::without_wait(plan, *store, update), "reads gradient buffer"));
+}
+
 TEST(ValidateChunks, RecordsThatDifferFromTheUpdatesAreFound) {
   const Case c = test::make_case({.num_layers = 3}, 2);
   const PlannedCase unclipped{c, test::plan_case(c, test::smallest_blocks(c), false)};

@@ -47,6 +47,7 @@ std::vector<TrainingCase> cases() {
   return {{.accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
           {.clip = false, .num_threads = 2},
           {.update = UpdateOrder::Speculate, .max_norm = 1e9f},
+          {.memory = Memory::Smallest, .num_threads = 2, .delayed_updates = true},
           {.update = UpdateOrder::Wait, .between = Between::State},
           {.clip = false, .between = Between::State},
           {.clip = false, .memory = Memory::Between, .between = Between::Weights}};
