@@ -37,8 +37,12 @@ struct ChunkRecord {
   uint32_t owner = 0;
   bool is_mine = true;
   /// That rank is on the same machine. If not, the weights are copied to this machine before each
-  /// load.
+  /// load, or once in each step.
   bool is_near = true;
+  /// That rank is on another machine, and in a step one rank of this machine
+  /// (RankPlace::fetcher_of) fetches the weights once, to a copy from which all its ranks load
+  /// them.
+  bool is_copied = false;
   /// Where all planes of the chunk are stored, and so who updates it:
   /// - Host: the host of the owner.
   /// - Device: the device of the only rank. The chunk is also resident.

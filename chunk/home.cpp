@@ -38,6 +38,16 @@ size_t sum_slot_bytes_of(const Layout& layout, const HomeOptions& options) {
   return layout.chunk_bytes() / sizeof(float) * size_of(options.sum_type);
 }
 
+/// Of weights of other machines that this rank fetches for all ranks of its machine.
+size_t bytes_of_copies(const Layout& layout, const HomeOptions& options) {
+  size_t bytes = 0;
+  for (ChunkIndex c{0}; c < options.chunks.size(); ++c) {
+    const bool fetches = options.place.fetcher_of(c) == options.place.rank;
+    if (options.chunks[c].is_copied && fetches) bytes += layout.chunk_bytes();
+  }
+  return bytes;
+}
+
 struct Sizes {
   size_t gradient_buffer;
   size_t gradients;
@@ -89,8 +99,8 @@ struct Cuts {
   }
 };
 
-/// The planes that loads and stores copy, then the parts of Sizes; with `uncopied`, then the other
-/// planes.
+/// The planes that loads and stores copy, then the copies of weights and the parts of Sizes; with
+/// `uncopied`, then the other planes.
 Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options,
              bool uncopied) {
   Cuts cuts;
@@ -100,6 +110,7 @@ Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const Home
     }
   };
   add_planes(true);
+  cuts.add(bytes_of_copies(layout, options));
   const Sizes sizes = sizes_of(layout, options);
   for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.sum_slots,
                              sizes.slot_numbers, sizes.fetch_slots, sizes.partials}) {
@@ -120,6 +131,16 @@ std::vector<uint32_t> home_indices(const Layout& layout, const HomeOptions& opti
     if (chunk.tier != Tier::Host) continue;
     indices[c] = next[chunk.owner];
     next[chunk.owner] += chunk.is_delayed() ? copies : 1;
+  }
+  return indices;
+}
+
+/// [chunk] the number of copies before it in the home of the rank that fetches it; kNone: none.
+std::vector<uint32_t> copy_indices(const HomeOptions& options) {
+  std::vector<uint32_t> indices(options.chunks.size(), kNone);
+  std::vector<uint32_t> next(options.place.num_ranks, 0);
+  for (ChunkIndex c{0}; c < options.chunks.size(); ++c) {
+    if (options.chunks[c].is_copied) indices[c] = next[options.place.fetcher_of(c)]++;
   }
   return indices;
 }
@@ -148,7 +169,7 @@ void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> p
   ledger.add("activations", Tier::Host, sizes.activations);
   ledger.add("sums of groups", Tier::Host, sizes.sum_slots + sizes.slot_numbers);
   ledger.add("partial norms", Tier::Host, sizes.partials);
-  ledger.add("fetched weights", Tier::Host, sizes.fetch_slots);
+  ledger.add("fetched weights", Tier::Host, sizes.fetch_slots + bytes_of_copies(layout, options));
 }
 
 Home::Home(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options)
@@ -158,6 +179,7 @@ Home::Home(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOp
       place_(options.place),
       home_index_(home_indices(layout, options, 1)),
       first_weights_(home_indices(layout, options, 2)),
+      copy_index_(copy_indices(options)),
       stored_sums_(options.sums),
       stored_activations_(options.activations),
       infos_(planes),
@@ -199,19 +221,23 @@ Home::Home(std::byte* memory, const Layout& layout, std::span<const PlaneInfo> p
     if (!planes[i].is_copied) continue;
     parts_.loaded_bytes = parts_.planes[i] + plane_bytes(layout, planes, i, options);
   }
+  if (const size_t bytes = bytes_of_copies(layout, options); bytes > 0) {
+    parts_.loaded_bytes = cuts.offsets[num_copied] + bytes;
+  }
   set_parts(memory, std::span(cuts.offsets).subspan(num_copied));
   connect(place_.rank, memory, parts_);
 }
 
 /// The parts in the order of cuts_of().
 void Home::set_parts(std::byte* memory, std::span<const size_t> offsets) {
-  gradients_ = memory + offsets[0];
-  sums_ = memory + offsets[1];
-  activations_ = memory + offsets[2];
-  parts_.sum_slots = offsets[3];
-  parts_.slot_numbers = offsets[4];
-  fetched_ = memory + offsets[5];
-  parts_.partial_norms = offsets[6];
+  parts_.copies = offsets[0];
+  gradients_ = memory + offsets[1];
+  sums_ = memory + offsets[2];
+  activations_ = memory + offsets[3];
+  parts_.sum_slots = offsets[4];
+  parts_.slot_numbers = offsets[5];
+  fetched_ = memory + offsets[6];
+  parts_.partial_norms = offsets[7];
   connect_parts(place_.rank, memory, parts_);
 }
 
@@ -227,6 +253,7 @@ void Home::connect(uint32_t rank, std::byte* memory, const HomeParts& parts) {
 /// All but the planes.
 void Home::connect_parts(uint32_t rank, std::byte* memory, const HomeParts& parts) {
   OfRank& of = ranks_[rank];
+  of.copies = memory + parts.copies;
   of.sum_slots = memory + parts.sum_slots;
   of.slot_numbers = memory + parts.slot_numbers;
   of.partials = memory + parts.partial_norms;
@@ -259,6 +286,12 @@ std::byte* Home::next_weights(ChunkIndex chunk) const {
 HomePlace Home::plane_place(size_t i, ChunkIndex chunk, uint64_t element) const {
   const uint32_t rank = owner(chunk);
   return {rank, ranks_[rank].parts.planes[i] + first_byte(i, chunk) + infos_[i].bytes(element)};
+}
+
+std::byte* Home::copied_weights(ChunkIndex chunk) const {
+  EBB_CHECK(chunk < copy_index_.size() && copy_index_[chunk] != kNone,
+            "the weights of this chunk have no copy");
+  return ranks_[place_.fetcher_of(chunk)].copies + copy_index_[chunk] * chunk_bytes_;
 }
 
 HomePlace Home::slot_number_place(uint32_t rank, uint32_t sum_chunk) const {

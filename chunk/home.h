@@ -14,8 +14,9 @@
 // With several ranks, the planes of a chunk are in the home of its owner, or on its device. The
 // caller then gives the memory of the home, which all ranks of this machine can address, has it
 // pinned (Device::share()), and connects the homes of all ranks. Ranks of other machines copy from
-// the home (Ranks::read()). Where groups are added in host memory, the home also has slots for
-// their sums (scheduler/plan/sum_slots.h).
+// the home (Ranks::read()). It has copies of weights of other machines, from which the ranks of
+// this machine load them (ChunkRecord::is_copied). Where groups are added in host memory, the home
+// also has slots for their sums (scheduler/plan/sum_slots.h).
 //
 // The constructor allocates all memory, or uses that of the caller. Methods are thread-safe, except
 // connect() and switch_weights(). During a plan, the plan orders the accesses to the memory itself,
@@ -64,10 +65,11 @@ size_t copied_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
                     const HomeOptions& options);
 
 /// Offsets of the parts of a home that other ranks access, in its memory. Its first bytes are the
-/// planes that loads copy, `loaded_bytes` of them.
+/// planes that loads copy, and the copies of weights of other machines: together `loaded_bytes`.
 struct HomeParts {
   std::array<uint64_t, kMostPlanes> planes = {};
   uint64_t loaded_bytes = 0;
+  uint64_t copies = 0;
   uint64_t sum_slots = 0, slot_numbers = 0, partial_norms = 0;
 };
 
@@ -142,6 +144,9 @@ class Home {
   /// where a slot is.
   HomePlace slot_number_place(uint32_t rank, uint32_t sum_chunk) const;
   HomePlace sum_slot_place(uint32_t rank, BufferIndex slot) const;
+  /// The copy of the weights of a chunk of another machine, in the home of the rank of this machine
+  /// that fetches it. REQUIRES: the chunk is_copied.
+  std::byte* copied_weights(ChunkIndex chunk) const;
   /// A buffer for weights of other machines. REQUIRES: slot < HomeOptions::fetch_slots.
   std::byte* fetch_slot(BufferIndex slot) const { return fetched_ + slot * chunk_bytes_; }
   /// The sum of squares of each piece of the parameter space, also of chunks on the device. Empty
@@ -158,6 +163,7 @@ class Home {
   struct OfRank {
     HomeParts parts = {};
     std::array<std::byte*, kMostPlanes> planes = {};
+    std::byte* copies = nullptr;
     std::byte* sum_slots = nullptr;
     std::byte* slot_numbers = nullptr;
     std::byte* partials = nullptr;
@@ -179,7 +185,9 @@ class Home {
   /// [chunk] the same for a plane of weights, which has two places for a delayed update
   std::vector<uint32_t> first_weights_;
   std::vector<bool> has_delayed_update_;  // [chunk] empty: none
-  uint32_t current_copy_ = 0;             // of the weights of these chunks
+  /// [chunk] the number of copies before it in the home of its fetcher; kNone: it has no copy
+  std::vector<uint32_t> copy_index_;
+  uint32_t current_copy_ = 0;  // of the weights of these chunks
   std::vector<uint32_t> stored_sums_, stored_activations_;
   std::span<const PlaneInfo> infos_;
   Buffer copied_;                 // all that loads and stores copy

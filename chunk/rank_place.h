@@ -19,6 +19,11 @@ struct RankPlace {
   uint32_t machine_of(uint32_t of) const { return of / ranks_per_machine(); }
   /// Is the rank `of` on the machine of this rank, so that this rank can address its memory?
   bool is_near(uint32_t of) const { return machine_of(of) == machine_of(rank); }
+  /// The rank of this machine that fetches the weights of a chunk of another machine for all its
+  /// ranks (ChunkRecord::is_copied).
+  uint32_t fetcher_of(ChunkIndex chunk) const {
+    return machine_of(rank) * ranks_per_machine() + chunk % ranks_per_machine();
+  }
   bool operator==(const RankPlace&) const = default;
 };
 

@@ -214,6 +214,9 @@ ChunkDecisions decide_chunks(const ChunkTrace& chunk_trace, const Layout& layout
   if (!options.update) return decide_evaluation(layout, options, num_spare);
   ChunkDecisions decisions{.num_spare = num_spare};
   decisions.chunks = chunks_of_ranks(layout, options.division.place);
+  for (ChunkRecord& chunk : decisions.chunks) {
+    chunk.is_copied = options.schedule.copies_weights && !chunk.is_near;
+  }
   std::vector<ChunkIndex> order = round_order(chunk_trace);
   for (const ChunkIndex c : order) {
     decisions.chunks[c].update =

@@ -31,8 +31,7 @@ void Emitter::emit_assignment(const Assignment& assignment) {
   OpIndex source = assignment.copy ? update_before(id) : kNone;
   Op move = make_move(id, assignment.copy ? source_of(id, plan_) : Tier::None, Tier::Device,
                       assignment.block);
-  const bool is_fetched =
-      assignment.copy && id.space == Space::Weights && !plan_.chunks[id.index].is_near;
+  const bool is_fetched = assignment.copy && needs_slot(id);
   if (is_fetched) {
     source = emit_fetch(id, source);
     move.slot = plan_.ops[source].slot;
@@ -50,6 +49,13 @@ void Emitter::emit_assignment(const Assignment& assignment) {
   pending_load_[assignment.chunk] = index;
   plan_.loaded_bytes += layout_.used_bytes(id);
   if (is_gather(move)) plan_.gathered_bytes += layout_.used_bytes(id);
+}
+
+/// Does a load of the chunk need a fetch of its own? The copy of a machine has the weights with
+/// which the step begins.
+bool Emitter::needs_slot(ChunkId id) const {
+  if (id.space != Space::Weights || plan_.chunks[id.index].is_near) return false;
+  return !plan_.chunks[id.index].is_copied || is_new_[id.index];
 }
 
 /// Fetches weights from the machine of their owner to the slot whose last fetch is longest ago.
@@ -70,14 +76,20 @@ void Emitter::emit_assignments_after(ItemIndex position) {
 /// A chunk of another rank is loaded when its owner has updated it.
 OpIndex Emitter::update_before(ChunkId id) {
   if (id.space != Space::Weights) return kNone;
+  const uint32_t num_ranks = options_.division.place.num_ranks;
+  emit_copies(ChunkIndex((id.index / num_ranks + 1) * num_ranks));
   const ChunkRecord& chunk = plan_.chunks[id.index];
-  if (chunk.is_delayed()) return kNone;
+  if (chunk.is_delayed() && !chunk.is_copied) return kNone;
   OpIndex& update = last_update_[id.index];
-  if (chunk.is_mine || !chunk.is_trained() || !options_.update) return update;
   if (has_new_update_[id.index]) {
     has_new_update_[id.index] = false;
     return update = emit_receive(Message::Weights, id);
   }
+  if (chunk.is_copied && !is_new_[id.index]) {
+    if (update == kNone) update = emit_receive(Message::Copied, id);
+    return update;
+  }
+  if (chunk.is_mine || !chunk.is_trained() || !options_.update) return update;
   if (update == kNone) update = emit_receive(Message::Weights, id, true);
   return update;
 }
@@ -162,6 +174,25 @@ void Emitter::emit_first_updates() {
   }
 }
 
+/// The fetches of this rank for its machine of chunks before `end`, unless they are in the plan.
+/// They come with the first loads of their round (sends.h), whose chunks are updated at the same
+/// time: before that, they would hold back the messages about earlier chunks.
+void Emitter::emit_copies(ChunkIndex end) {
+  const RankPlace& place = options_.division.place;
+  for (; next_copy_ < std::min<size_t>(end, plan_.chunks.size()); ++next_copy_) {
+    const ChunkRecord& chunk = plan_.chunks[next_copy_];
+    if (!chunk.is_copied || place.fetcher_of(next_copy_) != place.rank) continue;
+    const ChunkId id{Space::Weights, next_copy_};
+    const bool waits = chunk.is_trained() && !chunk.is_delayed();
+    const OpIndex updated = waits ? emit_receive(Message::Weights, id, true) : OpIndex(kNone);
+    last_update_[next_copy_] = emit(make_move(id, Tier::Peer, Tier::Host), {updated});
+    plan_.fetched_bytes += layout_.used_bytes(id);
+    if (place.ranks_per_machine() > 1) {
+      emit_send(Message::Copied, id, {last_update_[next_copy_]});
+    }
+  }
+}
+
 /// The sums wait in their slot until all owners of their parameter chunks have added them.
 void Emitter::emit_sum_store(Store& store) {
   const ChunkId id = chunk_trace_.chunk_id(store.chunk);
@@ -184,11 +215,15 @@ OpIndex Emitter::added(ChunkIndex c) {
 /// All sums of this rank for the chunk are stored, and no later call loads its weights.
 void Emitter::emit_add_groups(ChunkIndex c, OpIndex last_call) {
   slots_->add(c);
+  emit_copies(ChunkIndex(plan_.chunks.size()));
   const ChunkRecord& chunk = plan_.chunks[c];
   const ChunkId id{Space::Weights, c};
   if (!chunk.is_mine) {
-    emit_send(Message::Sums, id, {last_call, last_sum_store_});
-    has_new_update_[c] = chunk.update == UpdateTime::Early;
+    const bool fetches =
+        chunk.is_copied && options_.division.place.fetcher_of(c) == options_.division.place.rank;
+    emit_send(Message::Sums, id,
+              {last_call, last_sum_store_, fetches ? last_update_[c] : OpIndex(kNone)});
+    has_new_update_[c] = is_new_[c] = chunk.update == UpdateTime::Early;
     return;
   }
   const OpIndex received = emit_receive(Message::Sums, id);
@@ -308,6 +343,7 @@ void Emitter::run() {
     slots_.emplace(layout_, chunk_trace_.trained, options_.division.place.num_ranks);
   }
   has_new_update_.assign(layout_.num_chunks(), false);
+  is_new_.assign(layout_.num_chunks(), false);
   added_.assign(layout_.num_chunks(), kNone);
   last_load_of_slot_.assign(kFetchSlots, kNone);
 

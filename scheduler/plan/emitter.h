@@ -37,11 +37,13 @@ class Emitter {
   void emit_assignments_after(ItemIndex position);
   void emit_assignment(const Assignment& assignment);
   OpIndex emit_fetch(ChunkId chunk, OpIndex updated);
+  bool needs_slot(ChunkId chunk) const;
   /// Drops the copy of `chunk` on the device after `store`, or if that is kNone, after `last_item`.
   void emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, ItemIndex last_item,
                  StoreIndex store);
   void emit_update(ChunkIndex chunk, OpIndex wait, bool deferred = false);
   void emit_first_updates();
+  void emit_copies(ChunkIndex end);
   void emit_store_partial_norms(ChunkIndex chunk, OpIndex finish);
   void emit_norm();
   // If the sums of groups are added in host memory:
@@ -79,6 +81,8 @@ class Emitter {
   /// message about it.
   std::vector<OpIndex> last_update_;
   std::vector<bool> has_new_update_;  // [parameter chunk of another rank] a message is to come
+  ChunkIndex next_copy_{0};           // to be fetched for this machine
+  std::vector<bool> is_new_;          // [parameter chunk of another rank] updated in this step
   std::vector<OpIndex> added_;        // [parameter chunk] adds its groups, or the message about it
   std::vector<OpIndex> last_load_of_slot_;  // [fetch slot]
   BufferIndex next_slot_{0};                // of the next fetch

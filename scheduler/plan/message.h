@@ -5,9 +5,10 @@
 // Each rank has a plan of its own. It loads weights from the memory of their owner, stores gradient
 // sums in sum slots of its own memory, of the host or of the device, and adds and updates its own
 // chunks only. The weights of an owner on another machine are fetched to a fetch slot in host
-// memory and loaded from there. Op::slot is the index of such a slot: in a store or a share of
-// complete gradient sums of a sum slot, in a fetch and in the load of fetched weights of a fetch
-// slot. docs/ranks.md has an example.
+// memory and loaded from there; or, with Schedule::copies_weights, one rank of each machine fetches
+// them when a step begins, to a copy from which all ranks of the machine load them. Op::slot is the
+// index of such a slot: in a store or a share of complete gradient sums of a sum slot, in a fetch
+// and in the load of fetched weights of a fetch slot. docs/ranks.md has an example.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,9 @@ namespace ebb {
 /// What a Send or a Receive is about.
 enum class Message : uint8_t {
   Weights,  ///< a parameter chunk is updated; the owner sends it
+  /// The weights of a chunk of another machine are in the copy of this machine
+  /// (ChunkRecord::is_copied). The rank that fetched them sends it to the others of its machine.
+  Copied,
   /// All gradient sums of a rank for a parameter chunk are in slots, and the rank no longer needs
   /// the present weights of the chunk. All other ranks send it to the owner.
   Sums,
@@ -32,6 +36,7 @@ std::string_view name_of(Message message);
 /// The stream of a Send. Messages of the owner follow an operation of the update stream, and run
 /// there: on the send stream they would delay the later messages of this rank until it ends.
 constexpr StreamKind stream_of_send(Message message) {
+  if (message == Message::Copied) return StreamKind::Fetch;
   const bool is_of_owner = message == Message::Weights || message == Message::Added;
   return is_of_owner ? StreamKind::Update : StreamKind::Send;
 }

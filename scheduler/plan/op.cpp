@@ -12,7 +12,7 @@ std::string_view name_of(OpKind kind) {
 }
 
 std::string_view name_of(Message message) {
-  static constexpr std::string_view kNames[] = {"weights", "sums", "added", "norms"};
+  static constexpr std::string_view kNames[] = {"weights", "copied", "sums", "added", "norms"};
   return kNames[static_cast<int>(message)];
 }
 

@@ -44,6 +44,15 @@ OpIndex Sends::find_in_same_round(uint32_t place, Op receive) const {
   return kNone;
 }
 
+OpIndex Sends::find_before(uint32_t place, Op receive) const {
+  for (uint32_t c = receive.chunk.index + 1; c-- > 0;) {
+    receive.chunk.index = c;
+    const OpIndex send = find(place, receive);
+    if (send != kNone) return send;
+  }
+  return kNone;
+}
+
 // A backward comes to the chunks in falling order.
 OpIndex Sends::find_in_round_before(uint32_t place, Op receive, const Op& sums) const {
   const uint32_t c = receive.chunk.index, round = c / num_ranks_;

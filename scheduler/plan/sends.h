@@ -38,6 +38,7 @@ class Sends {
   /// without a plan counts as sent if no Send stands for it.
   template <class IsDone>
   bool are_done(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
+    if (receive.message == Message::Copied) return has_fetcher_sent(receive, receiver, is_done);
     const bool of_all = receive.message == Message::Sums || receive.message == Message::Norms;
     if (!of_all) return has_owner_sent(receive, receiver, is_done);
     for (uint32_t place = 0; place < plans_.size(); ++place) {
@@ -71,6 +72,15 @@ class Sends {
     return is_done_far(stands_in, find_in_round_before(stands_in, receive, sums));
   }
 
+  template <class IsDone>
+  bool has_fetcher_sent(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
+    const RankPlace& of_receiver = plans_[receiver]->division.place;
+    const uint32_t place = of_receiver.fetcher_of(ChunkIndex(receive.chunk.index)) - first_;
+    if (place < plans_.size()) return has_sent(receive, receiver, place, is_done);
+    const OpIndex send = find_before(receiver, receive);
+    return send == kNone || is_done(Sender{receiver, send, false});
+  }
+
   /// Is the message that of an update that a rank made and sent in the step before?
   bool was_sent_before(const Op& receive, uint32_t place) const {
     return receive.message == Message::Weights && receive.deferred &&
@@ -84,6 +94,9 @@ class Sends {
   /// there is none. `sums`: the message about sums of the same chunk.
   OpIndex find_in_same_round(uint32_t place, Op receive) const;
   OpIndex find_in_round_before(uint32_t place, Op receive, const Op& sums) const;
+  /// The plan's own message of this kind about the nearest chunk before that of the message; kNone
+  /// if there is none.
+  OpIndex find_before(uint32_t place, Op receive) const;
 
   std::vector<const Plan*> plans_;
   uint32_t first_ = 0;  // the rank of the first plan

@@ -161,8 +161,9 @@ void Checker::check_move(const Op& op) {
   }
   const bool is_far = op.chunk.space == Space::Weights && !plan_.chunks[op.chunk.index].is_near;
   const bool is_load = op.to == Tier::Device && op.from != Tier::None;
+  const bool uses_copy = is_far && op.slot == kNone && plan_.chunks[op.chunk.index].is_copied;
   if (is_fetch(op) || is_load) {
-    if (is_far != (op.slot != kNone)) {
+    if (is_far != (op.slot != kNone || uses_copy)) {
       report_.complain("{} weights of rank {}", is_far ? "does not fetch" : "fetches",
                        plan_.chunks[op.chunk.index].owner);
     }
@@ -171,8 +172,11 @@ void Checker::check_move(const Op& op) {
     report_.complain("{} chunk {} is loaded from the tier {}", name_of(op.chunk.space),
                      op.chunk.index, name_of(op.from));
   }
-  if (is_fetch(op)) return memory_.fetch(op);
-  if (op.to == Tier::Device) return memory_.bring(op);
+  if (is_fetch(op)) {
+    if (uses_copy) groups_.fetch_copy(ChunkIndex(op.chunk.index));
+    return memory_.fetch(op);
+  }
+  if (op.to == Tier::Device) return memory_.bring(op, is_load && uses_copy);
   if (is_share(op) != (stores_sums(op) && options_.division.sums_on_devices)) {
     report_.complain("{} chunk {} {} to memory that other devices read", name_of(op.chunk.space),
                      op.chunk.index, is_share(op) ? "goes" : "does not go");

@@ -102,6 +102,10 @@ void Groups::send(const Op& op) {
       ++chunks_[c].num_updates_sent;
       if (chunks_[c].update == kNone) report_.complain("parameter chunk {} is not updated", c);
       return memory_.require_after(chunks_[c].update, "updates parameter chunk {}", c);
+    case Message::Copied:
+      ++chunks_[c].num_copied_sent;
+      if (chunks_[c].fetched == kNone) report_.complain("parameter chunk {} is not fetched", c);
+      return memory_.require_after(chunks_[c].fetched, "fetches parameter chunk {}", c);
     case Message::Added:
       ++chunks_[c].num_added_sent;
       if (chunks_[c].added == kNone) report_.complain("parameter chunk {} is not added", c);
@@ -117,6 +121,12 @@ void Groups::receive(const Op& op) {
   if (op.message == Message::Norms) {
     norms_received_ = report_.at();
     return;
+  }
+  if (op.message == Message::Copied) {
+    if (!plan_.chunks[c].is_copied || fetches(c)) {
+      report_.complain("waits for the copy of parameter chunk {}, which no other rank fetches", c);
+    }
+    return memory_.receive_copy(op.chunk);
   }
   OfChunk& chunk = chunks_[c];
   if (plan_.chunks[c].is_mine != (op.message == Message::Sums)) {
@@ -137,6 +147,12 @@ void Groups::update(const Op& op) {
   }
 }
 
+void Groups::fetch_copy(ChunkIndex c) {
+  if (!fetches(c)) report_.complain("another rank fetches parameter chunk {}", c);
+  if (chunks_[c].fetched != kNone) report_.complain("parameter chunk {} is fetched again", c);
+  chunks_[c].fetched = report_.at();
+}
+
 void Groups::norm() {
   memory_.require_after(last_add_, "makes partial norms");
   if (!has_ranks()) return;
@@ -150,6 +166,11 @@ void Groups::check_end() {
   for (ChunkIndex c{0}; c < chunks_.size(); ++c) {
     const OfChunk& chunk = chunks_[c];
     const ChunkRecord& record = plan_.chunks[c];
+    const bool is_awaited = options_.division.place.ranks_per_machine() > 1;
+    if (fetches(c) && chunk.num_copied_sent != (is_awaited ? 1 : 0)) {
+      report_.complain("sends {} times that parameter chunk {} is fetched", chunk.num_copied_sent,
+                       c);
+    }
     if (!record.is_trained()) continue;
     if (!record.is_mine) {
       if (chunk.num_sums_sent == 1) continue;

@@ -28,6 +28,8 @@ class Groups {
   void send(const Op& op);
   void receive(const Op& op);
   void update(const Op& op);
+  /// This rank fetches the weights for all ranks of its machine.
+  void fetch_copy(ChunkIndex chunk);
   void norm();
   void check_end();
 
@@ -42,9 +44,15 @@ class Groups {
     OpIndex sums_received = kNone, update = kNone;
     uint32_t num_updates_sent = 0, num_updates = 0, num_added_sent = 0;
     uint32_t num_sums_sent = 0;
+    OpIndex fetched = kNone;  // for all ranks of this machine
+    uint32_t num_copied_sent = 0;
   };
   void require_received(ChunkIndex chunk, OpIndex op, const char* what);
   void require_stored(ChunkIndex chunk);
+  bool fetches(ChunkIndex chunk) const {
+    const RankPlace& place = options_.division.place;
+    return plan_.chunks[chunk].is_copied && place.fetcher_of(chunk) == place.rank;
+  }
   void send_sums(ChunkIndex chunk);
   bool has_ranks() const { return options_.division.place.num_ranks > 1; }
 

@@ -11,7 +11,8 @@ Memory::Memory(const Layout& layout, uint32_t num_arena_chunks, uint32_t num_blo
       order_(order),
       report_(report),
       blocks_(num_blocks),
-      slots_(num_fetch_slots) {
+      slots_(num_fetch_slots),
+      copies_(layout.num_chunks()) {
   for (size_t s = 0; s < kNumSpaces; ++s) {
     const Space space = static_cast<Space>(s);
     const uint32_t count =
@@ -99,7 +100,7 @@ void Memory::forget(ChunkId id) {
 
 // ---- Moves
 
-void Memory::bring(const Op& op) {
+void Memory::bring(const Op& op, bool from_copy) {
   const FlatIndex c = flat_index(op.chunk);
   if (op.block >= blocks_.size()) {
     report_.complain("{} gets block {} of {}", name(c), op.block, blocks_.size());
@@ -109,7 +110,12 @@ void Memory::bring(const Op& op) {
   if (op.from == Tier::None) return;
   loaded_bytes_ += layout_.used_bytes(op.chunk);
   if (is_gather(op)) gathered_bytes_ += layout_.used_bytes(op.chunk);
-  chunks_[c].device.version = op.slot == kNone ? read_home(c) : read_slot(op);
+  uint32_t& version = chunks_[c].device.version;
+  if (from_copy) {
+    version = read_copy(c, copies_[op.chunk.index], "the copy of this machine");
+  } else {
+    version = op.slot == kNone ? read_home(c) : read_slot(op);
+  }
 }
 
 void Memory::allocate(FlatIndex c, BlockIndex b) {
@@ -144,6 +150,13 @@ uint32_t Memory::read_home(FlatIndex c) {
 
 void Memory::fetch(const Op& op) {
   const FlatIndex c = flat_index(op.chunk);
+  if (op.slot == kNone) {
+    fetched_bytes_ += layout_.used_bytes(op.chunk);
+    Copy& copy = copies_[op.chunk.index];
+    require_after_all(copy, c, " in the copy of this machine");
+    copy = {.version = read_home(c), .writer = report_.at(), .readers = {}};
+    return;
+  }
   if (op.slot >= slots_.size()) {
     return report_.complain("fetches {} to slot {} of {}", name(c), op.slot, slots_.size());
   }
@@ -160,11 +173,22 @@ uint32_t Memory::read_slot(const Op& load) {
     report_.complain("{} is not in slot {}", name(c), load.slot);
     return 0;
   }
-  Copy& copy = slots_[load.slot].copy;
-  if (copy.version != chunks_[c].newest) report_.complain("{} in its slot is out of date", name(c));
+  return read_copy(c, slots_[load.slot].copy, "its slot");
+}
+
+uint32_t Memory::read_copy(FlatIndex c, Copy& copy, const char* where) {
+  if (copy.version != chunks_[c].newest) {
+    report_.complain("{} in {} is out of date", name(c), where);
+  }
+  if (copy.writer == kNone) report_.complain("{} in {} is not fetched", name(c), where);
   require_after(copy.writer, "fetches {}", name(c));
   add_reader(copy);
   return copy.version;
+}
+
+void Memory::receive_copy(ChunkId id) {
+  copies_[id.index] = {
+      .version = chunks_[flat_index(id)].newest, .writer = report_.at(), .readers = {}};
 }
 
 void Memory::store(const Op& op, size_t bytes) {

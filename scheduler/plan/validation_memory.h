@@ -65,13 +65,16 @@ class Memory {
   void write(ChunkId id) { write(flat_index(id)); }
   /// Counts how often the chunk got a block: with the same number its content was not lost.
   uint32_t stay(ChunkId id) const { return chunks_[flat_index(id)].stay; }
-  /// Fetched weights wait in this slot.
+  /// Fetched weights wait in this slot, or without one in the copy of this machine.
   void fetch(const Op& op);
+  /// Another rank of this machine has fetched the weights to the copy.
+  void receive_copy(ChunkId id);
   /// The content of this chunk is not needed any more.
   void forget(ChunkId id);
 
   // What the plan does with chunks.
-  void bring(const Op& op);
+  /// `from_copy`: the move loads weights from the copy of this machine.
+  void bring(const Op& op, bool from_copy);
   void store(const Op& op, size_t bytes);
   void drop(const Op& op);
   /// Called first: the weights in host memory wait for a deferred update.
@@ -139,6 +142,7 @@ class Memory {
   void allocate(FlatIndex chunk, BlockIndex block);
   uint32_t read_home(FlatIndex chunk);
   uint32_t read_slot(const Op& load);
+  uint32_t read_copy(FlatIndex chunk, Copy& copy, const char* where);
 
   const Layout& layout_;
   const Order& order_;
@@ -146,7 +150,8 @@ class Memory {
   std::array<uint32_t, kNumSpaces + 1> first_flat_{};
   std::vector<Chunk> chunks_;
   std::vector<Block> blocks_;
-  std::vector<Slot> slots_;  // of fetched weights
+  std::vector<Slot> slots_;   // of fetched weights
+  std::vector<Copy> copies_;  // [parameter chunk] in the memory of this machine
   uint32_t num_taken_ = 0, peak_blocks_ = 0;
   size_t loaded_bytes_ = 0, stored_bytes_ = 0, gathered_bytes_ = 0, fetched_bytes_ = 0;
 };

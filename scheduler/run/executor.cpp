@@ -351,8 +351,10 @@ const std::byte* Executor::source(const Op& load) const {
 /// sum slot.
 std::byte* Executor::host_address(const Op& op) const {
   if (op.chunk.space == Space::Weights) {
+    const ChunkIndex chunk(op.chunk.index);
     if (op.slot != kNone) return home_.fetch_slot(op.slot);
-    return home_.plane(op.plane, ChunkIndex(op.chunk.index));
+    return plan_->chunks[chunk].is_copied ? home_.copied_weights(chunk)
+                                          : home_.plane(op.plane, chunk);
   }
   if (op.chunk.space != Space::Gradients) return home_.host_buffer(op.chunk);
   const uint32_t part = op.chunk.index % layout_.gradient_chunks_per_chunk();

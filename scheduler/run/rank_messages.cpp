@@ -17,6 +17,8 @@ std::string text_of(Message message, bool is_backward, const std::string& layers
   switch (message) {
     case Message::Weights:
       return "updated " + layers;
+    case Message::Copied:
+      return "fetched " + layers;
     case Message::Sums:
       return fmt::format("finished {}the backward of {}", forward, layers);
     case Message::Added:
@@ -55,6 +57,8 @@ void RankMessages::receive(const Op& op) {
     case Message::Weights:
     case Message::Added:
       return ranks_.wait(owner_of(chunk, ranks_.size()), signal, op.deferred ? step_ - 1 : step_);
+    case Message::Copied:
+      return ranks_.wait(plan_.division.place.fetcher_of(chunk), signal, step_);
     case Message::Sums:
       return wait_for_all(signal);
     case Message::Norms:
@@ -64,7 +68,9 @@ void RankMessages::receive(const Op& op) {
 }
 
 bool RankMessages::sends(uint32_t rank, const Op& op) const {
-  const bool is_owner = rank == owner_of(ChunkIndex(op.chunk.index), ranks_.size());
+  const ChunkIndex chunk(op.chunk.index);
+  if (op.message == Message::Copied) return rank == plan_.division.place.fetcher_of(chunk);
+  const bool is_owner = rank == owner_of(chunk, ranks_.size());
   return op.message == Message::Norms || is_owner == (op.message != Message::Sums);
 }
 
@@ -92,9 +98,10 @@ void RankMessages::wait_for_all(uint32_t signal) {
 }
 
 void RankMessages::fetch(const Op& op) {
-  const HomePlace from = home_.plane_place(op.plane, ChunkIndex(op.chunk.index), 0);
-  const RemotePart part{
-      from.rank, from.offset, {home_.fetch_slot(op.slot), layout_.used_bytes(op.chunk)}};
+  const ChunkIndex chunk(op.chunk.index);
+  const HomePlace from = home_.plane_place(op.plane, chunk, 0);
+  std::byte* const to = op.slot != kNone ? home_.fetch_slot(op.slot) : home_.copied_weights(chunk);
+  const RemotePart part{from.rank, from.offset, {to, layout_.used_bytes(op.chunk)}};
   ranks_.read({&part, 1});
   ranks_.progress();
 }

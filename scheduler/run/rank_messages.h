@@ -39,7 +39,8 @@ class RankMessages {
   /// Blocks until the message is there. With norms, also copies the partial norms of the other
   /// ranks into the home of this rank. Throws RankLost.
   void receive(const Op& op);
-  /// Copies weights from the home of their owner to their fetch slot. Throws RankLost.
+  /// Copies weights from the home of their owner to their fetch slot, or without one to the copy of
+  /// this machine. Throws RankLost.
   void fetch(const Op& op);
 
   /// "rank 2 has not finished the backward of h.17": the first message of the current step, in the

@@ -29,7 +29,8 @@ std::string layout_text(const Layout& layout) {
 std::string schedule_text(const Schedule& schedule, uint32_t num_layers) {
   return fmt::format("{} {} {} {} {}", name_of(schedule.micro_batch_order),
                      name_of(schedule.recompute, num_layers), name_of(schedule.activations),
-                     name_of(schedule.update), schedule.deferred_share);
+                     name_of(schedule.update), schedule.deferred_share) +
+         (schedule.copies_weights ? " copies" : "");
 }
 
 /// When the weights of each chunk are updated, and so in which step they are sent; and whether its

@@ -143,10 +143,11 @@ class Choice {
       return;
     }
     if (context->num_blocks < context->smallest_blocks) tried.too_large_for_device = context;
-    for (const UpdateOrder update : update_orders(requested_.schedule)) {
+    for (const auto& [update, copies_weights] : ways_to_get_weights()) {
       PlannedCandidate c{
           .context = context, .asked = context->schedule, .schedule_index = schedule_index};
       c.asked.update = update;
+      c.asked.copies_weights = copies_weights;
       if (update == UpdateOrder::Speculate) {
         c.asked.speculated_chunks = requested_.schedule.speculated_chunks.value_or(UINT32_MAX);
       }
@@ -158,6 +159,18 @@ class Choice {
       tried.candidates.push_back(c.candidate);
       if (c.candidate.why_not.empty()) keep(std::move(c));
     }
+  }
+
+  /// All combinations of when updates run and who fetches weights.
+  std::vector<std::pair<UpdateOrder, bool>> ways_to_get_weights() const {
+    std::vector<std::pair<UpdateOrder, bool>> ways;
+    for (const UpdateOrder update : update_orders(requested_.schedule)) {
+      const bool may_copy = budgets_.place.num_machines > 1;
+      const std::optional<bool>& copies = requested_.schedule.copies_weights;
+      if (may_copy && copies.value_or(true)) ways.emplace_back(update, true);
+      if (!may_copy || !copies.value_or(false)) ways.emplace_back(update, false);
+    }
+    return ways;
   }
 
   /// Plans the candidate. If host memory is too small, plans it again with more device updates, as

@@ -200,7 +200,11 @@ Ledger ledger_as(const Preparation& like, uint32_t rank) {
             .stored_activations = like.plan.stored_activations,
             .fetch_slots = like.plan.fetch_slots};
   plan.division.place.rank = rank;
-  for (ChunkRecord& chunk : plan.chunks) chunk.is_mine = chunk.owner == rank;
+  for (ChunkRecord& chunk : plan.chunks) {
+    chunk.is_mine = chunk.owner == rank;
+    chunk.is_near = plan.division.place.is_near(chunk.owner);
+    chunk.is_copied = like.schedule.copies_weights && !chunk.is_near;
+  }
   plan.gradient_buffers = num_gradient_buffers(
       plan.chunks,
       {.update_after_norm = updates_after_norm(like.options), .schedule = like.schedule});
@@ -208,9 +212,9 @@ Ledger ledger_as(const Preparation& like, uint32_t rank) {
 }
 
 /// All that the ledger of a rank depends on, besides its share: of its chunks the number, the
-/// elements, and those on its device and with each time of an update; and the elements on its
-/// device.
-using ChunksOfRank = std::array<uint64_t, 10>;
+/// elements, and those on its device and with each time of an update; the elements on its device;
+/// and the chunks that it fetches for its machine.
+using ChunksOfRank = std::array<uint64_t, 11>;
 ChunksOfRank chunks_of(const Preparation& like, uint32_t rank) {
   ChunksOfRank chunks{};
   const auto num_chunks = static_cast<uint32_t>(like.plan.chunks.size());
@@ -223,12 +227,24 @@ ChunksOfRank chunks_of(const Preparation& like, uint32_t rank) {
     ++chunks[8];
     chunks[9] += like.layout->chunk_elements(c);
   }
+  RankPlace place = like.division.place;
+  place.rank = rank;
+  for (ChunkIndex c{0}; like.schedule.copies_weights && c < num_chunks; ++c) {
+    chunks[10] += !place.is_near(owner_of(c, place.num_ranks)) && place.fetcher_of(c) == rank;
+  }
   return chunks;
 }
 
-/// [parameter chunk] bytes of weights that a step loads.
+/// [parameter chunk] bytes of weights that a step fetches if the chunk is of another machine,
+/// besides those of the rank that fetches it for its machine.
 std::vector<size_t> loaded_weights(const Preparation& p) {
   std::vector<size_t> bytes(p.plan.chunks.size());
+  if (p.schedule.copies_weights) {  // the loads after an early update
+    for (const ChunkIndex c : p.plan.chunks_that(&ChunkRecord::ends_on_device)) {
+      bytes[c] = p.layout->used_bytes({Space::Weights, c});
+    }
+    return bytes;
+  }
   for (const Op& op : p.plan.ops) {
     const bool loads = op.stream == StreamKind::Load && is_copy(op);
     if (loads && op.chunk.space == Space::Weights) {
@@ -315,7 +331,10 @@ std::vector<RankTotals> totals_of_ranks(const Preparation& prepared,
     if (bytes.empty()) bytes = loaded_weights(like);
     size_t& fetched = totals.back().fetched_bytes = 0;
     for (ChunkIndex c{0}; c < bytes.size(); ++c) {
-      if (!place.is_near(owner_of(c, place.num_ranks))) fetched += bytes[c];
+      if (place.is_near(owner_of(c, place.num_ranks))) continue;
+      fetched += bytes[c];
+      const bool for_machine = like.schedule.copies_weights && place.fetcher_of(c) == place.rank;
+      if (for_machine) fetched += like.layout->used_bytes({Space::Weights, c});
     }
   }
   return totals;

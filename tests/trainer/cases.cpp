@@ -71,6 +71,7 @@ TrainerOptions TrainingCase::options() const {
                        .recompute = recompute,
                        .activations = activations,
                        .sums_on_devices = sums_on_devices,
+                       .copies_weights = copies_weights,
                        .update = update,
                        .deferred_share = kDeferredShare,
                        .resident_chunks = between == Between::Weights ? UINT32_MAX : 0,
@@ -103,7 +104,9 @@ std::string to_string(const TrainingCase& run) {
       run.num_ranks > 1 || run.groups
           ? fmt::format(", {} ranks on {} machines, {} groups{}{}", run.num_ranks, run.num_machines,
                         run.groups.value_or(run.accumulation),
-                        run.sums_on_devices ? ", sums on devices" : "",
+                        run.sums_on_devices  ? ", sums on devices"
+                        : run.copies_weights ? ", copies of weights"
+                                             : "",
                         run.group_dtype == DType::BF16 ? ", rounded" : "")
           : "");
 }

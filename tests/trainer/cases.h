@@ -67,8 +67,9 @@ struct TrainingCase {
   double link_bytes_per_s = 0;
   bool speculates_late = true;  ///< true: the speculative updates do not depend on timing
   uint32_t num_steps = 3;
-  uint32_t num_ranks = 1;     ///< threads of this process, each with a device
-  uint32_t num_machines = 1;  ///< on which the ranks are, as far as they can tell
+  uint32_t num_ranks = 1;       ///< threads of this process, each with a device
+  uint32_t num_machines = 1;    ///< on which the ranks are, as far as they can tell
+  bool copies_weights = false;  ///< only with several machines
   bool sums_on_devices = false;
   bool delayed_updates = false;  ///< only with UpdateOrder::Overlap and Between::Nothing
   std::optional<uint32_t> groups = {};

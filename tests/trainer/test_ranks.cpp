@@ -77,6 +77,21 @@ TEST(RankRaces, ThereAreNoneBetweenMachines) {
   }
 }
 
+TEST(RankRaces, ThereAreNoneInCopiesOfWeights) {
+  IdentityCheck check;
+  for (const bool clip : {true, false}) {
+    check.run({.clip = clip,
+               .accumulation = 4,
+               .memory = Memory::Smallest,
+               .order = MicroBatchOrder::Vertical,
+               .between = clip ? Between::Nothing : Between::Weights,
+               .num_steps = 2,
+               .num_ranks = 4,
+               .num_machines = 2,
+               .copies_weights = true});
+  }
+}
+
 /// Eight micro-batches, so that each of eight ranks has one.
 TEST(Ranks, AnyNumberGivesTheBitsOfOne) {
   IdentityCheck check;
@@ -178,6 +193,26 @@ TEST(Ranks, StateOnDevicesGivesTheBitsOfOne) {
       }
     }
   }
+}
+
+/// One rank of each machine fetches a chunk for all. Ranks per machine: 1 and 2.
+TEST(Ranks, CopiesOfWeightsGiveTheBitsOfOne) {
+  IdentityCheck check;
+  for (const uint32_t num_ranks : {2u, 4u}) {
+    check_few_schedules(check, {.accumulation = 4,
+                                .evaluation_batches = 2,
+                                .dropout = 0.2f,
+                                .num_ranks = num_ranks,
+                                .num_machines = 2,
+                                .copies_weights = true});
+  }
+  check.run({.accumulation = 4,
+             .memory = Memory::Smallest,
+             .num_steps = 4,
+             .num_ranks = 4,
+             .num_machines = 2,
+             .copies_weights = true,
+             .delayed_updates = true});
 }
 
 /// Ranks per machine: 1, 2 and 1.

@@ -18,6 +18,7 @@ struct AlikeCase {
   bool clip;
   bool sums_on_devices = false;
   bool state_on_devices = false;
+  bool copies_weights = false;
 };
 
 class RanksAlike : public testing::TestWithParam<AlikeCase> {
@@ -32,6 +33,7 @@ class RanksAlike : public testing::TestWithParam<AlikeCase> {
                            .between = c.state_on_devices ? Between::State : Between::Nothing,
                            .num_ranks = num_ranks,
                            .num_machines = c.num_machines,
+                           .copies_weights = c.copies_weights,
                            .sums_on_devices = c.sums_on_devices,
                            .groups = num_ranks,
                            .model = deep_gpt()};
@@ -92,9 +94,11 @@ TEST_P(RanksAlike, SomeStandForAll) {
                           {&Machine::network_bytes_per_s, 1024, 0.07}}) {
     const Machine machine = machine_with_slow(slow.rate, slow.factor);
     // Without clipping, the updates of the ranks do not come at exactly the same times: 1.1 % of
-    // the step with all ranks of a machine, and 6.2 % with one of eight, were seen.
-    const double machine_tolerance = slow.tolerance + (GetParam().clip ? 0 : 0.002);
-    const double tolerance = slow.tolerance + (GetParam().clip ? 0 : 0.025);
+    // the step with all ranks of a machine, and 6.2 % with one of eight, were seen. With copies,
+    // one rank also stands for those that fetch for its machine: 1.3 and 4.7 % were seen.
+    const double of_copies = GetParam().copies_weights ? 0.007 : 0;
+    const double machine_tolerance = slow.tolerance + of_copies + (GetParam().clip ? 0 : 0.002);
+    const double tolerance = slow.tolerance + of_copies + (GetParam().clip ? 0 : 0.025);
     const double all_s = longest_s(first(prepared_.size()), machine);
     const double of_machine_s = longest_s(first(GetParam().per_machine), machine);
     EXPECT_NEAR(of_machine_s / all_s, 1, machine_tolerance) << slow.factor;
@@ -125,13 +129,16 @@ TEST_P(RanksAlike, TakeAndMoveWhatTheirPlansSay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, RanksAlike,
-                         testing::ValuesIn<AlikeCase>({{"TwoTimesTwo", 2, 2, true},
-                                                       {"FourTimesTwo", 4, 2, true},
-                                                       {"EightTimesOne", 8, 1, true},
-                                                       {"FourTimesTwoUnclipped", 4, 2, false},
-                                                       {"EightUnclipped", 1, 8, false},
-                                                       {"FourOnDevices", 1, 4, true, true},
-                                                       {"FourWithState", 1, 4, true, true, true}}),
+                         testing::ValuesIn<AlikeCase>(
+                             {{"TwoTimesTwo", 2, 2, true},
+                              {"FourTimesTwo", 4, 2, true},
+                              {"EightTimesOne", 8, 1, true},
+                              {"FourTimesTwoUnclipped", 4, 2, false},
+                              {"FourTimesTwoWithCopies", 4, 2, true, false, false, true},
+                              {"FourTimesTwoUnclippedWithCopies", 4, 2, false, false, false, true},
+                              {"EightUnclipped", 1, 8, false},
+                              {"FourOnDevices", 1, 4, true, true},
+                              {"FourWithState", 1, 4, true, true, true}}),
                          [](const auto& i) { return i.param.name; });
 
 }  // namespace

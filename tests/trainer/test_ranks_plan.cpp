@@ -25,13 +25,13 @@ struct RankPlansCase {
   bool sums_on_devices = false;
   bool state_on_devices = false;
   bool delayed_updates = false;
+  bool copies_weights = false;
+  uint32_t num_ranks = 3;
 };
 
-/// The plans of three ranks of a small model under the smallest budget.
+/// The plans of the ranks of a small model under the smallest budget.
 class RankPlans : public testing::TestWithParam<RankPlansCase> {
  protected:
-  static constexpr uint32_t kNumRanks = 3;
-
   RankPlans() {
     const TrainingCase run{.clip = GetParam().clip,
                            .accumulation = 5,
@@ -42,12 +42,13 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
                            .between = GetParam().state_on_devices ? Between::State
                                       : GetParam().clip           ? Between::Nothing
                                                                   : Between::Weights,
-                           .num_ranks = kNumRanks,
+                           .num_ranks = GetParam().num_ranks,
                            .num_machines = GetParam().num_machines,
+                           .copies_weights = GetParam().copies_weights,
                            .sums_on_devices = GetParam().sums_on_devices,
                            .delayed_updates = GetParam().delayed_updates};
     const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
-    for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
+    for (uint32_t rank = 0; rank < run.num_ranks; ++rank) {
       prepared_.push_back(prepare_case(model, run, rank));
     }
   }
@@ -62,7 +63,9 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
   }
   /// The problems of all plans together, where rank 1 has this plan.
   std::vector<std::string> find_problems_of_all(const Plan& of_rank_1) const {
-    const Plan* const plans[kNumRanks] = {&prepared_[0].plan, &of_rank_1, &prepared_[2].plan};
+    std::vector<const Plan*> plans;
+    for (const Preparation& p : prepared_) plans.push_back(&p.plan);
+    plans[1] = &of_rank_1;
     return validate_ranks(plans);
   }
 
@@ -70,7 +73,7 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
 };
 
 TEST_P(RankPlans, AreValidAndFitTogether) {
-  for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
+  for (uint32_t rank = 0; rank < prepared_.size(); ++rank) {
     EXPECT_EQ(find_problems(prepared_[rank].plan, rank), std::vector<std::string>{});
     const Plan& plan = prepared_[rank].plan;
     EXPECT_EQ(plan.fetched_bytes > 0, GetParam().num_machines > 1);
@@ -105,7 +108,7 @@ TEST_P(RankPlans, AMissingWaitIsFound) {
           << to_string(plan, prepared_[1].trace);
     }
   }
-  EXPECT_GT(num_needed, 40);
+  EXPECT_GT(num_needed, 30);
 }
 
 /// The rank that does not send a message is valid by itself only if nobody waits for the message.
@@ -333,7 +336,7 @@ TEST_P(RankPlans, WithUnlimitedHostMemoryAStepTakesAsLongAsItsSlowestChain) {
     const Machine machine = machine_of_seed(seed);
     const std::vector<Simulation> simulated = simulate_ranks(steps_of(prepared_), machine);
     const SlowestChains chains(steps_of(prepared_), machine);
-    for (uint32_t rank = 0; rank < kNumRanks; ++rank) {
+    for (uint32_t rank = 0; rank < prepared_.size(); ++rank) {
       for (uint32_t i = 0; i < prepared_[rank].plan.ops.size(); ++i) {
         // Only the end of a Receive matters: a stream begins to wait before, or at its end.
         ASSERT_EQ(simulated[rank].ops[i].end_s, chains.times()[rank][i].end_s)
@@ -353,10 +356,11 @@ TEST_P(RankPlans, WaitForEachOtherAndForHostMemory) {
     }
     for (const Preparation& p : prepared_) {
       const uint32_t per_machine = p.division.place.ranks_per_machine();
-      Machine of_rank_with_all_memory = machine_of_rank(machine, per_machine);
-      of_rank_with_all_memory.host_bytes_per_s = machine.host_bytes_per_s;
-      least_s =
-          std::max(least_s, simulate(p.plan, p.trace, *p.layout, of_rank_with_all_memory).seconds);
+      // If the others use neither host memory nor network.
+      Machine of_rank = machine_of_rank(machine, per_machine);
+      of_rank.host_bytes_per_s = machine.host_bytes_per_s;
+      of_rank.network_bytes_per_s = machine.network_bytes_per_s;
+      least_s = std::max(least_s, simulate(p.plan, p.trace, *p.layout, of_rank).seconds);
     }
     EXPECT_GE(seconds, least_s * (1 - 1e-9)) << seed;
     const Bound bound = lower_bound(steps_of(prepared_), machine, GetParam().clip);
@@ -381,6 +385,9 @@ INSTANTIATE_TEST_SUITE_P(
                                       {"UnclippedStateOnDevices", false, 1, true, true},
                                       {"Delayed", true, 1, false, false, true},
                                       {"DelayedOnThreeMachines", true, 3, false, false, true},
+                                      {"Copies", true, 2, false, false, false, true, 4},
+                                      {"UnclippedCopies", false, 2, false, false, false, true, 4},
+                                      {"DelayedCopies", true, 2, false, false, true, true, 4},
                                       {"ClippedOnThreeMachines", true, 3},
                                       {"UnclippedOnThreeMachines", false, 3}}),
     [](const auto& i) { return i.param.name; });
