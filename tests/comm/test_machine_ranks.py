@@ -24,6 +24,13 @@ LIBRARIES = pathlib.Path(EBB).parent
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none"]
 
 
+def kill_if_alive(process):
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
 class Run:
     """A run of machine_rank. `lines`: what its ranks have printed. recovery: mpirun leaves the other ranks alone if one ends."""
 
@@ -32,7 +39,8 @@ class Run:
         command = [*MPIRUN, *["--enable-recovery"] * recovery, "-n", str(num_ranks), PROGRAM, case, str(per_machine), str(timeout), str(silence)]
         self.process = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.lines = []
-        self.reader = threading.Thread(target=self.read)
+        # A test that fails must end, also if it leaves a process behind that is stopped.
+        self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 
     def read(self):
@@ -119,6 +127,7 @@ class MachineRanks(unittest.TestCase):
     def test_stopped_rank(self):
         run = Run(3, "work", silence=1.5)
         stopped = run.process_of(1)
+        self.addCleanup(kill_if_alive, stopped)
         run.wait_for(r"rank \d+ works", 3)
         os.kill(stopped, signal.SIGSTOP)
         text = f"rank 1 does not answer: its process {stopped} has done nothing for 1.5 s"
