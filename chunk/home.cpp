@@ -42,8 +42,7 @@ size_t sum_slot_bytes_of(const Layout& layout, const HomeOptions& options) {
 size_t bytes_of_copies(const Layout& layout, const HomeOptions& options) {
   size_t bytes = 0;
   for (ChunkIndex c{0}; c < options.chunks.size(); ++c) {
-    const bool fetches = options.place.fetcher_of(c) == options.place.rank;
-    if (options.chunks[c].is_copied && fetches) bytes += layout.chunk_bytes();
+    if (options.chunks[c].is_copied && options.place.fetches(c)) bytes += layout.chunk_bytes();
   }
   return bytes;
 }

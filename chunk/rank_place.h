@@ -24,6 +24,8 @@ struct RankPlace {
   uint32_t fetcher_of(ChunkIndex chunk) const {
     return machine_of(rank) * ranks_per_machine() + chunk % ranks_per_machine();
   }
+  /// Does this rank fetch the chunk for its machine? REQUIRES: the chunk is of another machine.
+  bool fetches(ChunkIndex chunk) const { return fetcher_of(chunk) == rank; }
   bool operator==(const RankPlace&) const = default;
 };
 

@@ -105,14 +105,18 @@ std::string fits_text(const PlannedStep& step) {
                      host_gigabytes_text(step));
 }
 
-/// What a step loads, and which part of it does not come from the host memory of this machine.
+/// What a step of this rank loads and fetches.
 std::string loads_text(const Plan& plan) {
   std::string text = format_bytes(plan.loaded_bytes);
-  const auto add = [&](size_t bytes, std::string_view from) {
-    if (bytes > 0) text += fmt::format(" ({} of it from {})", format_bytes(bytes), from);
-  };
-  add(plan.fetched_bytes, "other machines");
-  add(plan.gathered_bytes, "the devices of the owners");
+  if (plan.gathered_bytes > 0) {
+    text += fmt::format(" ({} of it from the devices of the owners)",
+                        format_bytes(plan.gathered_bytes));
+  }
+  if (plan.fetched_bytes > 0) {
+    const bool copies = std::ranges::any_of(plan.chunks, &ChunkRecord::is_copied);
+    text += fmt::format(", fetches {} from other machines{},", format_bytes(plan.fetched_bytes),
+                        copies ? " for all ranks of its machine" : "");
+  }
   return text;
 }
 

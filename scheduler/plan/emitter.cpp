@@ -28,6 +28,10 @@ void Emitter::emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, It
 
 void Emitter::emit_assignment(const Assignment& assignment) {
   const ChunkId id = chunk_trace_.chunk_id(assignment.chunk);
+  if (assignment.copy && id.space == Space::Weights) {
+    const uint32_t num_ranks = options_.division.place.num_ranks;
+    emit_copies(ChunkIndex((id.index / num_ranks + 1) * num_ranks));
+  }
   OpIndex source = assignment.copy ? update_before(id) : kNone;
   Op move = make_move(id, assignment.copy ? source_of(id, plan_) : Tier::None, Tier::Device,
                       assignment.block);
@@ -73,25 +77,18 @@ void Emitter::emit_assignments_after(ItemIndex position) {
   }
 }
 
-/// A chunk of another rank is loaded when its owner has updated it.
+/// A chunk of another rank is loaded when its owner has updated it, or when it is in the copy of
+/// this machine.
 OpIndex Emitter::update_before(ChunkId id) {
   if (id.space != Space::Weights) return kNone;
-  const uint32_t num_ranks = options_.division.place.num_ranks;
-  emit_copies(ChunkIndex((id.index / num_ranks + 1) * num_ranks));
   const ChunkRecord& chunk = plan_.chunks[id.index];
   if (chunk.is_delayed() && !chunk.is_copied) return kNone;
   OpIndex& update = last_update_[id.index];
-  if (has_new_update_[id.index]) {
-    has_new_update_[id.index] = false;
-    return update = emit_receive(Message::Weights, id);
-  }
-  if (chunk.is_copied && !is_new_[id.index]) {
-    if (update == kNone) update = emit_receive(Message::Copied, id);
-    return update;
-  }
-  if (chunk.is_mine || !chunk.is_trained() || !options_.update) return update;
-  if (update == kNone) update = emit_receive(Message::Weights, id, true);
-  return update;
+  if (chunk.is_mine || update != kNone) return update;
+  const bool is_new = is_new_[id.index];
+  if (chunk.is_copied && !is_new) return update = emit_receive(Message::Copied, id);
+  if (!chunk.is_trained() || !options_.update) return kNone;
+  return update = emit_receive(Message::Weights, id, !is_new);
 }
 
 OpIndex Emitter::emit_send(Message message, ChunkId chunk, std::initializer_list<OpIndex> waits,
@@ -181,9 +178,10 @@ void Emitter::emit_copies(ChunkIndex end) {
   const RankPlace& place = options_.division.place;
   for (; next_copy_ < std::min<size_t>(end, plan_.chunks.size()); ++next_copy_) {
     const ChunkRecord& chunk = plan_.chunks[next_copy_];
-    if (!chunk.is_copied || place.fetcher_of(next_copy_) != place.rank) continue;
+    if (!chunk.is_copied || !place.fetches(next_copy_)) continue;
     const ChunkId id{Space::Weights, next_copy_};
-    const bool waits = chunk.is_trained() && !chunk.is_delayed();
+    // This rank has loaded resident weights again after their update.
+    const bool waits = chunk.is_trained() && !chunk.is_delayed() && !chunk.begins_on_device();
     const OpIndex updated = waits ? emit_receive(Message::Weights, id, true) : OpIndex(kNone);
     last_update_[next_copy_] = emit(make_move(id, Tier::Peer, Tier::Host), {updated});
     plan_.fetched_bytes += layout_.used_bytes(id);
@@ -219,11 +217,12 @@ void Emitter::emit_add_groups(ChunkIndex c, OpIndex last_call) {
   const ChunkRecord& chunk = plan_.chunks[c];
   const ChunkId id{Space::Weights, c};
   if (!chunk.is_mine) {
-    const bool fetches =
-        chunk.is_copied && options_.division.place.fetcher_of(c) == options_.division.place.rank;
+    const bool fetches = chunk.is_copied && options_.division.place.fetches(c);
     emit_send(Message::Sums, id,
               {last_call, last_sum_store_, fetches ? last_update_[c] : OpIndex(kNone)});
-    has_new_update_[c] = is_new_[c] = chunk.update == UpdateTime::Early;
+    if (chunk.update != UpdateTime::Early) return;
+    is_new_[c] = true;
+    last_update_[c] = kNone;
     return;
   }
   const OpIndex received = emit_receive(Message::Sums, id);
@@ -342,7 +341,6 @@ void Emitter::run() {
   if (chunk_trace_.stores_groups) {
     slots_.emplace(layout_, chunk_trace_.trained, options_.division.place.num_ranks);
   }
-  has_new_update_.assign(layout_.num_chunks(), false);
   is_new_.assign(layout_.num_chunks(), false);
   added_.assign(layout_.num_chunks(), kNone);
   last_load_of_slot_.assign(kFetchSlots, kNone);

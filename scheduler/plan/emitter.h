@@ -78,12 +78,11 @@ class Emitter {
   size_t next_store_ = 0;
   std::vector<OpIndex> last_update_of_buffer_;  // [gradient buffer]
   /// [parameter chunk] its deferred update, or that of this step; for a chunk of another rank, the
-  /// message about it.
+  /// message about it, or the fetch to the copy of this machine.
   std::vector<OpIndex> last_update_;
-  std::vector<bool> has_new_update_;  // [parameter chunk of another rank] a message is to come
-  ChunkIndex next_copy_{0};           // to be fetched for this machine
-  std::vector<bool> is_new_;          // [parameter chunk of another rank] updated in this step
-  std::vector<OpIndex> added_;        // [parameter chunk] adds its groups, or the message about it
+  ChunkIndex next_copy_{0};     // to be fetched for this machine
+  std::vector<bool> is_new_;    // [parameter chunk of another rank] updated in this step
+  std::vector<OpIndex> added_;  // [parameter chunk] adds its groups, or the message about it
   std::vector<OpIndex> last_load_of_slot_;  // [fetch slot]
   BufferIndex next_slot_{0};                // of the next fetch
   std::optional<SumSlots> slots_;           // if the sums of groups are added in host memory

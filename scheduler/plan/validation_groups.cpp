@@ -26,6 +26,10 @@ Groups::Groups(const Plan& plan, const Layout& layout, const PlanOptions& option
         chunk.is_near != place.is_near(chunk.owner)) {
       report_.complain("the record of parameter chunk {} is wrong about its owner", c);
     }
+    const bool copies = options.update && options.schedule.copies_weights;
+    if (chunk.is_copied != (copies && !chunk.is_near)) {
+      report_.complain("the record of parameter chunk {} is wrong about its copy", c);
+    }
     if (!options.update || !options.division.stores_groups()) continue;
     for (const uint32_t sum : sum_chunks_of(layout, trained, c)) {
       for (uint32_t s = sum; s < sums_.size(); s += layout.sum_chunks_per_group()) {
@@ -125,6 +129,9 @@ void Groups::receive(const Op& op) {
   if (op.message == Message::Copied) {
     if (!plan_.chunks[c].is_copied || fetches(c)) {
       report_.complain("waits for the copy of parameter chunk {}, which no other rank fetches", c);
+    }
+    if (chunks_[c].num_sums_sent > 0 && plan_.chunks[c].update == UpdateTime::Early) {
+      report_.complain("waits for the copy of parameter chunk {} after its update", c);
     }
     return memory_.receive_copy(op.chunk);
   }

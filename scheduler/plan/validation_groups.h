@@ -50,8 +50,7 @@ class Groups {
   void require_received(ChunkIndex chunk, OpIndex op, const char* what);
   void require_stored(ChunkIndex chunk);
   bool fetches(ChunkIndex chunk) const {
-    const RankPlace& place = options_.division.place;
-    return plan_.chunks[chunk].is_copied && place.fetcher_of(chunk) == place.rank;
+    return plan_.chunks[chunk].is_copied && options_.division.place.fetches(chunk);
   }
   void send_sums(ChunkIndex chunk);
   bool has_ranks() const { return options_.division.place.num_ranks > 1; }

@@ -29,7 +29,7 @@ WaitCause cause_of(const Op& op) {
       return WaitCause::Update;
     case StreamKind::Send:
     case StreamKind::Receive:
-      return WaitCause::Ranks;
+      return op.message == Message::Copied ? WaitCause::Fetch : WaitCause::Ranks;
     case StreamKind::Fetch:
       return WaitCause::Fetch;
     case StreamKind::Compute:

@@ -126,6 +126,63 @@ uint32_t device_updates_of_all(const Model& model, const Preparation& chosen,
   return least;
 }
 
+/// The ledger of a rank with an equal share: the plans differ only in the owners of chunks.
+Ledger ledger_as(const Preparation& like, uint32_t rank) {
+  Plan plan{.num_blocks = like.plan.num_blocks,
+            .chunks = like.plan.chunks,
+            .division = like.division,
+            .sum_slots = like.plan.sum_slots,
+            .stored_sums = like.plan.stored_sums,
+            .stored_activations = like.plan.stored_activations,
+            .fetch_slots = like.plan.fetch_slots};
+  plan.division.place.rank = rank;
+  for (ChunkRecord& chunk : plan.chunks) {
+    chunk.is_mine = chunk.owner == rank;
+    chunk.is_near = plan.division.place.is_near(chunk.owner);
+    chunk.is_copied = like.schedule.copies_weights && !chunk.is_near;
+  }
+  plan.gradient_buffers = num_gradient_buffers(
+      plan.chunks,
+      {.update_after_norm = updates_after_norm(like.options), .schedule = like.schedule});
+  return ledger_with(like, plan);
+}
+
+/// All that the ledger of a rank depends on, besides its share: of its chunks the number, the
+/// elements, and those on its device and with each time of an update; the elements on its device;
+/// and the chunks that it fetches for its machine.
+using ChunksOfRank = std::array<uint64_t, 11>;
+ChunksOfRank chunks_of(const Preparation& like, uint32_t rank) {
+  ChunksOfRank chunks{};
+  const auto num_chunks = static_cast<uint32_t>(like.plan.chunks.size());
+  for (ChunkIndex c{rank}; c < num_chunks; c = ChunkIndex(c + like.division.place.num_ranks)) {
+    ++chunks[0];
+    chunks[1] += like.layout->chunk_elements(c);
+    const ChunkRecord& record = like.plan.chunks[c];
+    ++chunks[2 + static_cast<size_t>(record.update)];
+    if (!record.is_on_owner()) continue;
+    ++chunks[8];
+    chunks[9] += like.layout->chunk_elements(c);
+  }
+  RankPlace place = like.division.place;
+  place.rank = rank;
+  for (ChunkIndex c{0}; like.schedule.copies_weights && c < num_chunks; ++c) {
+    chunks[10] += !place.is_near(owner_of(c, place.num_ranks)) && place.fetches(c);
+  }
+  return chunks;
+}
+
+/// Does the host memory of each rank hold what the chosen schedule needs? The ranks own different
+/// numbers of chunks.
+bool fits_all(const Preparation& chosen, const Budgets& budgets) {
+  if (!budgets.host_memory) return true;
+  std::set<ChunksOfRank> known;
+  for (uint32_t rank = 0; rank < budgets.place.num_ranks; ++rank) {
+    if (!known.insert(chunks_of(chosen, rank)).second) continue;
+    if (ledger_as(chosen, rank).total(Tier::Host) > *budgets.host_memory) return false;
+  }
+  return true;
+}
+
 /// All ranks have the same schedule: the best one of the busiest rank, on its part of the machine.
 Preparation prepare_rank(const Model& model, TrainerOptions options, const Budgets& budgets,
                          const Machine& machine) {
@@ -136,6 +193,11 @@ Preparation prepare_rank(const Model& model, TrainerOptions options, const Budge
   if (const uint32_t num = device_updates_of_all(model, chosen, budgets);
       num < chosen.schedule.device_updates) {
     options.schedule.device_updates = num;
+    chosen = choose(model, options, of_busiest, of_rank);
+  }
+  const bool may_change = !options.schedule.copies_weights && chosen.schedule.copies_weights;
+  if (may_change && !fits_all(chosen, budgets)) {
+    options.schedule.copies_weights = false;
     chosen = choose(model, options, of_busiest, of_rank);
   }
   if (of_busiest.place == budgets.place) return chosen;
@@ -188,51 +250,6 @@ std::vector<const Preparation*> in_order(const Preparation& prepared,
   for (const Preparation& p : others) ranks.push_back(&p);
   std::ranges::sort(ranks, {}, [](const Preparation* p) { return p->division.place.rank; });
   return ranks;
-}
-
-/// The ledger of a rank with an equal share: the plans differ only in the owners of chunks.
-Ledger ledger_as(const Preparation& like, uint32_t rank) {
-  Plan plan{.num_blocks = like.plan.num_blocks,
-            .chunks = like.plan.chunks,
-            .division = like.division,
-            .sum_slots = like.plan.sum_slots,
-            .stored_sums = like.plan.stored_sums,
-            .stored_activations = like.plan.stored_activations,
-            .fetch_slots = like.plan.fetch_slots};
-  plan.division.place.rank = rank;
-  for (ChunkRecord& chunk : plan.chunks) {
-    chunk.is_mine = chunk.owner == rank;
-    chunk.is_near = plan.division.place.is_near(chunk.owner);
-    chunk.is_copied = like.schedule.copies_weights && !chunk.is_near;
-  }
-  plan.gradient_buffers = num_gradient_buffers(
-      plan.chunks,
-      {.update_after_norm = updates_after_norm(like.options), .schedule = like.schedule});
-  return ledger_with(like, plan);
-}
-
-/// All that the ledger of a rank depends on, besides its share: of its chunks the number, the
-/// elements, and those on its device and with each time of an update; the elements on its device;
-/// and the chunks that it fetches for its machine.
-using ChunksOfRank = std::array<uint64_t, 11>;
-ChunksOfRank chunks_of(const Preparation& like, uint32_t rank) {
-  ChunksOfRank chunks{};
-  const auto num_chunks = static_cast<uint32_t>(like.plan.chunks.size());
-  for (ChunkIndex c{rank}; c < num_chunks; c = ChunkIndex(c + like.division.place.num_ranks)) {
-    ++chunks[0];
-    chunks[1] += like.layout->chunk_elements(c);
-    const ChunkRecord& record = like.plan.chunks[c];
-    ++chunks[2 + static_cast<size_t>(record.update)];
-    if (!record.is_on_owner()) continue;
-    ++chunks[8];
-    chunks[9] += like.layout->chunk_elements(c);
-  }
-  RankPlace place = like.division.place;
-  place.rank = rank;
-  for (ChunkIndex c{0}; like.schedule.copies_weights && c < num_chunks; ++c) {
-    chunks[10] += !place.is_near(owner_of(c, place.num_ranks)) && place.fetcher_of(c) == rank;
-  }
-  return chunks;
 }
 
 /// [parameter chunk] bytes of weights that a step fetches if the chunk is of another machine,
@@ -333,8 +350,8 @@ std::vector<RankTotals> totals_of_ranks(const Preparation& prepared,
     for (ChunkIndex c{0}; c < bytes.size(); ++c) {
       if (place.is_near(owner_of(c, place.num_ranks))) continue;
       fetched += bytes[c];
-      const bool for_machine = like.schedule.copies_weights && place.fetcher_of(c) == place.rank;
-      if (for_machine) fetched += like.layout->used_bytes({Space::Weights, c});
+      if (like.schedule.copies_weights && place.fetches(c))
+        fetched += like.layout->used_bytes({Space::Weights, c});
     }
   }
   return totals;

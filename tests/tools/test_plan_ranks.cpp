@@ -152,7 +152,7 @@ TEST_F(PlanRanks, OfSeveralMachinesShareTheNetwork) {
   const std::string text =
       plan(kGpt + Arguments{"--ranks", "4", "--groups", "4", "--nodes", "2"}).out;
   EXPECT_SAYS(text, "ranks   4 on 2 machines, each with 1 of 4 micro-batches");
-  EXPECT_SAYS(text, " of it from other machines) and stores ");
+  EXPECT_SAYS(text, " from other machines for all ranks of its machine, and stores ");
   EXPECT_SAYS(text, "the ranks of a machine ");
   EXPECT_SAYS(text, "of a machine   of all ranks");
   EXPECT_SAYS(text, "12.5 to 25 network");

@@ -82,7 +82,7 @@ TEST(RankRaces, ThereAreNoneInCopiesOfWeights) {
   for (const bool clip : {true, false}) {
     check.run({.clip = clip,
                .accumulation = 4,
-               .memory = Memory::Smallest,
+               .memory = clip ? Memory::Smallest : Memory::Between,
                .order = MicroBatchOrder::Vertical,
                .between = clip ? Between::Nothing : Between::Weights,
                .num_steps = 2,

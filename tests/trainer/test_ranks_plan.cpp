@@ -35,9 +35,12 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
   RankPlans() {
     const TrainingCase run{.clip = GetParam().clip,
                            .accumulation = 5,
-                           .memory = Memory::Smallest,
-                           // With smaller chunks, some stay in host memory.
-                           .num_pieces = GetParam().state_on_devices ? 2u : 4u,
+                           .memory = holds_residents() ? Memory::Between : Memory::Smallest,
+                           // With smaller chunks, some stay in host memory, and each rank owns
+                           // several.
+                           .num_pieces = GetParam().copies_weights     ? 1u
+                                         : GetParam().state_on_devices ? 2u
+                                                                       : 4u,
                            .order = MicroBatchOrder::Vertical,
                            .between = GetParam().state_on_devices ? Between::State
                                       : GetParam().clip           ? Between::Nothing
@@ -52,6 +55,8 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
       prepared_.push_back(prepare_case(model, run, rank));
     }
   }
+  /// Then resident weights are loaded again after an update, and the copy has the old ones.
+  static bool holds_residents() { return GetParam().copies_weights && !GetParam().clip; }
   std::vector<std::string> find_problems(const Plan& plan, uint32_t rank) const {
     const Preparation& p = prepared_[rank];
     return validate(plan, p.trace, *p.layout,
@@ -77,6 +82,14 @@ TEST_P(RankPlans, AreValidAndFitTogether) {
     EXPECT_EQ(find_problems(prepared_[rank].plan, rank), std::vector<std::string>{});
     const Plan& plan = prepared_[rank].plan;
     EXPECT_EQ(plan.fetched_bytes > 0, GetParam().num_machines > 1);
+    const auto fetches = [&plan](bool to_slot) {
+      return std::ranges::any_of(
+          plan.ops, [=](const Op& op) { return is_fetch(op) && (op.slot != kNone) == to_slot; });
+    };
+    if (GetParam().copies_weights) {
+      EXPECT_TRUE(fetches(false));
+      EXPECT_EQ(fetches(true), holds_residents());
+    }
     EXPECT_EQ(std::ranges::any_of(plan.ops, is_gather), GetParam().state_on_devices);
     EXPECT_LT(plan.count(&ChunkRecord::is_on_owner), plan.chunks.size());
     EXPECT_EQ(plan.chunks_that(&ChunkRecord::is_on_owner),
@@ -108,7 +121,7 @@ TEST_P(RankPlans, AMissingWaitIsFound) {
           << to_string(plan, prepared_[1].trace);
     }
   }
-  EXPECT_GT(num_needed, 30);
+  EXPECT_GT(num_needed, 40);
 }
 
 /// The rank that does not send a message is valid by itself only if nobody waits for the message.
@@ -137,6 +150,39 @@ TEST_P(RankPlans, OrdersThatWaitForEachOtherAreFound) {
   const auto problems = find_problems_of_all(with_wait(moved, sends, receives));
   ASSERT_FALSE(problems.empty());
   EXPECT_NE(problems[0].find("waits for ever for "), std::string::npos) << problems[0];
+}
+
+/// With host memory for them, ranks whose network is slow share what they fetch.
+TEST(RankCopies, AreMadeIfThereIsRoom) {
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
+  const Machine machine{.flops_per_s = 1e12,
+                        .load_bytes_per_s = 1e9,
+                        .store_bytes_per_s = 1e9,
+                        .network_bytes_per_s = 1e7,
+                        .update_bytes_per_s = 1e10};
+  TrainerOptions options{.chunk_bytes = kPieceElements * 2,
+                         .gradient_accumulation = 4,
+                         .schedule = {.micro_batch_order = MicroBatchOrder::Vertical,
+                                      .recompute = kRecomputeEach,
+                                      .activations = ActivationPlacement::Device,
+                                      .update = UpdateOrder::Overlap}};
+  Budgets budgets{.device = {.num_threads = 1}, .place = {0, 4, 2}};
+  budgets.device_memory = prepare(model, options, budgets, machine).smallest_device_bytes;
+  const Preparation with = prepare(model, options, budgets, machine);
+  EXPECT_TRUE(with.schedule.copies_weights);
+  options.schedule.copies_weights = false;
+  const Preparation without = prepare(model, options, budgets, machine);
+  const size_t bytes = with.ledger.total(Tier::Host), fewer = without.ledger.total(Tier::Host);
+  EXPECT_GT(bytes, fewer);
+  EXPECT_GT(without.plan.fetched_bytes, with.plan.fetched_bytes);
+  options.schedule.copies_weights = {};
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    budgets.place.rank = rank;
+    budgets.host_memory = 2 * bytes;
+    EXPECT_TRUE(prepare(model, options, budgets, machine).schedule.copies_weights);
+    budgets.host_memory = fewer + (bytes - fewer) / 2;
+    EXPECT_FALSE(prepare(model, options, budgets, machine).schedule.copies_weights);
+  }
 }
 
 /// [chunk] The times of the updates, which are the same on all of four ranks.
