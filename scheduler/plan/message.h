@@ -6,7 +6,7 @@
 // sums in sum slots of its own memory, of the host or of the device, and adds and updates its own
 // chunks only. The weights of an owner on another machine are fetched to a fetch slot in host
 // memory and loaded from there; or, with Schedule::copies_weights, one rank of each machine fetches
-// them when a step begins, to a copy from which all ranks of the machine load them. Op::slot is the
+// each chunk once in a step, to a copy from which all ranks of the machine load it. Op::slot is the
 // index of such a slot: in a store or a share of complete gradient sums of a sum slot, in a fetch
 // and in the load of fetched weights of a fetch slot. docs/ranks.md has an example.
 #pragma once

@@ -53,11 +53,11 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       counters_{.loss_scale = initial_loss_scale(options.dtype, options.initial_loss_scale)},
       emulates_compute_(device.info().emulate_compute.has_value()),
       ranks_(ranks),
-      division_(plan.division),
-      is_host_device_(device.info().profile.kind == DeviceKind::Host),
       speculation_(device, layout, plan.chunks, options.max_grad_norm) {
   if (ranks_ != nullptr) messages_.emplace(*ranks_, layout_, home_, plan);
-  if (plan.division.stores_groups()) create_adder(device, plan, std::move(pinned_sums));
+  if (plan.division.stores_groups()) {
+    sums_.emplace(device, layout, home, trained_, plan, ranks, std::move(pinned_sums));
+  }
   cut_runs();
   cut_updates();
   for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) device_state_.expect(updates_of(c));
@@ -72,22 +72,6 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
   }
 }
 
-void Optimizer::create_adder(Device& device, const Plan& plan, Buffer pinned) {
-  if (division_.sums_on_devices) {
-    slots_.emplace(device, kSumsOfGroups, sum_slot_bytes(layout_, division_, plan.sum_slots),
-                   ranks_);
-  }
-  if (const size_t bytes = rounded_sum_bytes(layout_, division_); bytes > 0) {
-    rounded_sums_ = device.allocate(MemoryKind::Device, bytes, kSumsOfGroups);
-  }
-  const StoredSums sums(layout_, home_, slots_ ? &*slots_ : nullptr, division_);
-  if (division_.sums_on_devices && !is_host_device_) {
-    device_adder_.emplace(device, layout_, sums, trained_, std::move(pinned));
-  } else {
-    adder_.emplace(layout_, home_, sums, trained_, division_, ranks_);
-  }
-}
-
 /// Makes an update that changes nothing, if a GPU of the owner makes updates: a GPU loads a kernel
 /// at its first launch, and must not do that while a stream waits for a host thread. A deferred
 /// update runs for the first time in the second step, when streams wait.
@@ -95,7 +79,7 @@ void Optimizer::load_update_kernel() {
   for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) {
     if (!chunks_[c].is_mine || !is_updated_by_gpu(c)) continue;
     device_state_.skip();
-    return device_adder_->update(device_state_, c, true);
+    return sums_->device_adder().update(device_state_, c, true);
   }
 }
 
@@ -260,45 +244,17 @@ const std::byte* Optimizer::owner_weights(ChunkIndex chunk) const {
   return device_state_.planes(chunk)[kWeightPlane];
 }
 
-/// The kernels of the host device work for its compute stream, so a host function rounds there.
-void Optimizer::submit_rounding(Stream& store, std::byte* rounded,
-                                std::span<const std::byte> sums) {
-  const auto count = static_cast<int64_t>(sums.size() / sizeof(float));
-  if (!is_host_device_) {
-    const Tensor from{const_cast<std::byte*>(sums.data()), DType::F32, {count}};
-    return kernels_.submit(store, RoundGradient{{rounded, division_.sum_type, {count}}, from});
-  }
-  store.submit({.name = "round_sums"}, [this, rounded, from = sums.data(), count] {
-    const std::byte* const group[] = {from};
-    const GroupSums uses[] = {group};
-    round_sums_in_order(store_team_, uses, DType::F32, count, rounded, division_.sum_type);
-  });
-}
-
 void Optimizer::submit_sums(Stream& store, const Op& op, std::span<const std::byte> sums) {
-  const size_t bytes = division_.stored_bytes(sums.size());
-  std::byte* const slot =
-      slots_ ? slots_->mine() + op.slot * division_.stored_bytes(layout_.chunk_bytes())
-             : home_.sum_slot(division_.place.rank, op.slot);
-  if (division_.sum_type == DType::F32) {
-    store.copy(slot, sums.data(), bytes, is_share(op) ? CopyKind::Within : CopyKind::Store);
-  } else if (is_share(op)) {
-    submit_rounding(store, slot, sums);
-  } else {  // the next rounding comes after this copy, on the same stream
-    submit_rounding(store, rounded_sums_.data(), sums);
-    store.copy(slot, rounded_sums_.data(), bytes, CopyKind::Store);
-  }
+  sums_->submit(store, op, sums);
 }
 
 void Optimizer::add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) {
   const std::span<double> partials = partials_of(chunk, home_.partial_norms());
   std::byte* const gradient = gradient_of(chunk, gradient_buffer);
   if (is_updated_by_gpu(chunk)) {
-    device_adder_->add_on_device(chunk, gradient, partials);
-  } else if (device_adder_) {
-    device_adder_->add(team_, chunk, gradient, partials);
+    sums_->device_adder().add_on_device(chunk, gradient, partials);
   } else {
-    adder_->add(team_, chunk, gradient, partials);
+    sums_->add(team_, chunk, gradient, partials);
   }
   if (emulates_compute_) std::ranges::fill(partials, 0.0);
 }
@@ -393,7 +349,9 @@ void Optimizer::update(ChunkIndex chunk, BufferIndex gradient_buffer, bool defer
 /// The device has the values of `step` already (DeviceState::decide).
 void Optimizer::make_update(ChunkIndex chunk, BufferIndex gradient_buffer, const AdamWStep& step) {
   state_lock_.wait_for(chunk);
-  if (is_updated_by_gpu(chunk)) return device_adder_->update(device_state_, chunk, after_norm_);
+  if (is_updated_by_gpu(chunk)) {
+    return sums_->device_adder().update(device_state_, chunk, after_norm_);
+  }
   const Planes planes = planes_of(chunk, gradient_buffer);
   if (chunks_[chunk].is_delayed()) {
     return adamw_update(team_, planes, home_.next_weights(chunk), num_elements(chunk),
@@ -404,7 +362,7 @@ void Optimizer::make_update(ChunkIndex chunk, BufferIndex gradient_buffer, const
 
 /// On the host device, the memory of devices is host memory, so the host updates the chunk there.
 bool Optimizer::is_updated_by_gpu(ChunkIndex chunk) const {
-  return chunks_[chunk].is_on_owner() && device_adder_.has_value();
+  return chunks_[chunk].is_on_owner() && sums_->adds_on_gpu();
 }
 
 void Optimizer::make_deferred(ChunkIndex chunk, BufferIndex gradient_buffer) {

@@ -30,16 +30,14 @@
 #include "chunk/layout.h"
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
-#include "scheduler/run/device_adder.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/run/executor.h"
-#include "scheduler/run/group_adder.h"
 #include "scheduler/run/rank_messages.h"
-#include "scheduler/run/shared_device_memory.h"
 #include "scheduler/run/speculation.h"
 #include "scheduler/run/state.h"
 #include "scheduler/run/state_lock.h"
 #include "scheduler/run/state_reader.h"
+#include "scheduler/run/sums_of_groups.h"
 #include "scheduler/search/options.h"
 #include "system/thread_team.h"
 
@@ -133,8 +131,6 @@ class Optimizer : public ChunkWork {
   uint64_t second_sum(const Segment& segment) const;
   void cut_runs();
   void cut_updates();
-  void create_adder(Device& device, const Plan& plan, Buffer pinned);
-  void submit_rounding(Stream& store, std::byte* rounded, std::span<const std::byte> sums);
   void load_update_kernel();
   AdamWStep early_step() const;
   static float gradient_scale(float clip, uint32_t loss_scale);
@@ -186,15 +182,8 @@ class Optimizer : public ChunkWork {
   bool is_touched_ = false;       // an update of the current step that has no undo log has started
   const bool emulates_compute_;
   Ranks* const ranks_;
-  std::optional<RankMessages> messages_;     // with several ranks
-  std::optional<SharedDeviceMemory> slots_;  // if stored sums wait in device memory
-  const Division division_;
-  const bool is_host_device_;
-  Buffer rounded_sums_;       // of the last store, if sums are rounded on their way to host memory
-  ThreadTeam store_team_{1};  // rounds them on a host device
-  // If sums of groups are stored, one of them adds them:
-  std::optional<GroupAdder> adder_;
-  std::optional<DeviceAdder> device_adder_;
+  std::optional<RankMessages> messages_;  // with several ranks
+  std::optional<SumsOfGroups> sums_;      // if sums of groups are stored
   StateLock state_lock_;
   Speculation speculation_;
 };

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "device/planes.h"
 #include "tests/trainer/cases.h"
 
 namespace ebb::test {
@@ -54,6 +58,32 @@ inline std::vector<std::byte> plane_of(const StateReader& reader, ParameterId id
     bytes.insert(bytes.end(), next.begin(), next.end());
   });
   return bytes;
+}
+
+using Values32 = std::map<std::string, std::vector<float>>;  // by parameter
+
+inline Values32 masters_of(Trainer& trainer) {
+  Values32 masters;
+  trainer.visit_parameters([&](std::string_view name, const Shape&, std::span<const float> values) {
+    masters[std::string(name)].assign(values.begin(), values.end());
+  });
+  return masters;
+}
+
+/// The momenta. With beta1 = 0 they are the gradients of the last step.
+inline Values32 momenta_of(Trainer& trainer) {
+  const Layout& layout = trainer.layout();
+  size_t momentum = 0;
+  while (state_planes(layout.weight_type())[momentum].name != "momentum") ++momentum;
+  const StateReader reader = trainer.lock_state();
+  Values32 momenta;
+  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+    const std::vector<std::byte> bytes = plane_of(reader, id, momentum);
+    std::vector<float>& values = momenta[layout.parameter(id).name];
+    values.resize(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+  }
+  return momenta;
 }
 
 /// All planes of the state.

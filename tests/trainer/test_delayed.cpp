@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "cpu_adam/gradient_norm.h"
 #include "device/errors.h"
 #include "system/thread_team.h"
+#include "tests/trainer/checkpoint_cases.h"
 #include "tests/trainer/identity.h"
 
 namespace ebb::test {
@@ -19,9 +19,7 @@ namespace {
 constexpr double kRate = 1e-2;
 constexpr uint64_t kFirstSeed = 70;
 
-using Values = std::map<std::string, std::vector<float>>;  // by parameter
-
-/// Computes gradients without delay. With beta1 = 0 the momentum after a step is its gradient.
+/// Computes gradients without delay.
 class Gradients {
  public:
   Gradients(const Model& model, const TrainingCase& run, uint32_t loss_scale) : run_(run) {
@@ -36,32 +34,15 @@ class Gradients {
     trainer_ = std::make_unique<Trainer>(model, *device_, prepared_);
   }
 
-  Values weights() {
-    Values weights;
-    trainer_->visit_parameters(
-        [&](std::string_view name, const Shape&, std::span<const float> values) {
-          weights[std::string(name)].assign(values.begin(), values.end());
-        });
-    return weights;
-  }
+  Values32 weights() { return masters_of(*trainer_); }
   const Layout& layout() const { return trainer_->layout(); }
 
   /// The gradients at these weights for the data of a step, and its loss and norm.
-  Values at(const Values& weights, uint32_t step, StepResult& result) {
+  Values32 at(const Values32& weights, uint32_t step, StepResult& result) {
     for (const auto& [name, values] : weights) trainer_->write_parameter(name, values);
     const Data data(run_.model, run_.length, run_.accumulation, kFirstSeed + step);
     result = trainer_->step(data.micro_batches(), 0);
-    Values gradients;
-    const StateReader reader = trainer_->lock_state();
-    for (const ParameterId id : reader.parts()) {
-      std::vector<float>& gradient = gradients[reader.layout().parameter(id).name];
-      const size_t momentum = run_.dtype == DType::F32 ? 1 : 2;
-      reader.read_plane(id, momentum, [&](std::span<const std::byte> bytes) {
-        const auto* const values = reinterpret_cast<const float*>(bytes.data());
-        gradient.insert(gradient.end(), values, values + bytes.size() / sizeof(float));
-      });
-    }
-    return gradients;
+    return momenta_of(*trainer_);
   }
 
  private:
@@ -72,7 +53,7 @@ class Gradients {
 };
 
 /// One update of all parameters in fp32.
-void update(Values& masters, Values& momenta, Values& variances, const Values& gradients,
+void update(Values32& masters, Values32& momenta, Values32& variances, const Values32& gradients,
             const Layout& layout, const AdamWStep& step) {
   ThreadTeam team(1);
   for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
@@ -101,7 +82,7 @@ bool is_delayed(const TrainingCase& run, uint32_t flushed, uint32_t up_to_date,
   const auto device = create_case_device(prepared, run);
   Trainer trainer(model, *device, prepared);
   Gradients gradients(model, run, loss_scale);
-  Values now = gradients.weights(), before = now, momenta, variances;
+  Values32 now = gradients.weights(), before = now, momenta, variances;
   bool is_same = true;
   for (uint32_t step = 0; step < run.num_steps; ++step) {
     if (step == flushed) trainer.flush();
@@ -109,7 +90,7 @@ bool is_delayed(const TrainingCase& run, uint32_t flushed, uint32_t up_to_date,
     const Data data(run.model, run.length, run.accumulation, kFirstSeed + step);
     const StepResult result = trainer.step(data.micro_batches(), kRate);
     StepResult expected;
-    const Values gradient = gradients.at(before, step, expected);
+    const Values32 gradient = gradients.at(before, step, expected);
     is_same = is_same && result.loss == expected.loss && result.skipped == expected.skipped &&
               (result.skipped || result.grad_norm == expected.grad_norm);
     before = now;

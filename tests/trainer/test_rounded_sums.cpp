@@ -2,13 +2,10 @@
 // neither the number of ranks nor the place of the sums changes a bit.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "device/ignored_label.h"
-#include "device/planes.h"
 #include "model_zoo/llama.h"
 #include "scheduler/search/memory_sizes.h"
 #include "tests/trainer/checkpoint_cases.h"
@@ -34,8 +31,6 @@ LlamaConfig small_llama(bool tied_head) {
 }
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 constexpr const char* kHead = "lm_head.weight";
-
-using Parameters32 = std::map<std::string, std::vector<float>>;  // [name] one value per element
 
 /// The inputs of a step in which only the micro-batches of `kept` have targets. All have the same
 /// numbers of targets as before, so the gradients of the others are those of the whole step.
@@ -63,9 +58,8 @@ TrainerOptions options_of(DType dtype, std::optional<DType> gradient_dtype, uint
           .max_grad_norm = 0};
 }
 
-Parameters32 gradients_of(bool tied_head, const TrainerOptions& options,
-                          const Parameters32& weights,
-                          const std::vector<MicroBatch>& micro_batches) {
+Values32 gradients_of(bool tied_head, const TrainerOptions& options, const Values32& weights,
+                      const std::vector<MicroBatch>& micro_batches) {
   const Llama model(small_llama(tied_head), kMicroBatchSize, kTokens, options.dtype);
   const Preparation prepared = prepare(model, options, {.device = {.num_threads = 1}});
   const auto device = create_device({.profile = {.num_threads = 1},
@@ -76,32 +70,16 @@ Parameters32 gradients_of(bool tied_head, const TrainerOptions& options,
     trainer.write_parameter(p.name, weights.at(p.name == kHead ? kEmbedding : p.name));
   }
   trainer.step(micro_batches, 1e-3);
-  trainer.flush();
-  size_t momentum = 0;
-  while (state_planes(options.dtype)[momentum].name != "momentum") ++momentum;
-  const StateReader reader = trainer.lock_state();
-  Parameters32 gradients;
-  ParameterId id = 0;
-  for (const Parameter& p : model.parameters()) {
-    const std::vector<std::byte> bytes = plane_of(reader, id++, momentum);
-    std::vector<float>& values = gradients[p.name];
-    values.resize(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-  }
-  return gradients;
+  return momenta_of(trainer);
 }
 
-Parameters32 initial_weights() {
+Values32 initial_weights() {
   const Llama model(small_llama(true), kMicroBatchSize, kTokens, DType::F32);
   const TrainerOptions options = options_of(DType::F32, {}, 1, DType::F32);
   const Preparation prepared = prepare(model, options, {.device = {.num_threads = 1}});
   const auto device = create_device({.profile = {.num_threads = 1}});
   Trainer trainer(model, *device, prepared);
-  Parameters32 weights;
-  trainer.visit_parameters([&](std::string_view name, const Shape&, std::span<const float> values) {
-    weights[std::string(name)].assign(values.begin(), values.end());
-  });
-  return weights;
+  return masters_of(trainer);
 }
 
 /// What the mode computes, written plainly: each group's sum of each use, rounded once, added in
@@ -121,13 +99,13 @@ float defined_sum(const std::vector<std::vector<float>>& uses, DType group_dtype
 }
 
 struct Step {
-  Parameters32 weights = initial_weights();
+  Values32 weights = initial_weights();
   Data data{{.vocabulary = 97}, kTokens, kMicroBatches, 7};
 };
 
 /// [group] the fp32 gradients of its micro-batches alone, with the head as a parameter of its own.
-std::vector<Parameters32> gradients_of_groups(const Step& step, DType dtype, uint32_t num_groups) {
-  std::vector<Parameters32> groups;
+std::vector<Values32> gradients_of_groups(const Step& step, DType dtype, uint32_t num_groups) {
+  std::vector<Values32> groups;
   for (uint32_t g = 0; g < num_groups; ++g) {
     groups.push_back(
         gradients_of(false, options_of(dtype, DType::F32, 1, DType::F32), step.weights,
@@ -137,7 +115,7 @@ std::vector<Parameters32> gradients_of_groups(const Step& step, DType dtype, uin
 }
 
 /// How many elements of the gradient are not those of the definition for these types.
-size_t count_differences(const Parameters32& gradients, const std::vector<Parameters32>& groups,
+size_t count_differences(const Values32& gradients, const std::vector<Values32>& groups,
                          DType group_dtype, DType type) {
   size_t count = 0;
   for (const auto& [name, values] : gradients) {
@@ -147,7 +125,7 @@ size_t count_differences(const Parameters32& gradients, const std::vector<Parame
       std::vector<std::vector<float>> uses;
       for (const std::string& use : names) {
         uses.emplace_back();
-        for (const Parameters32& group : groups) uses.back().push_back(group.at(use)[i]);
+        for (const Values32& group : groups) uses.back().push_back(group.at(use)[i]);
       }
       count += values[i] != defined_sum(uses, group_dtype, type);
     }
@@ -161,9 +139,9 @@ TEST(RoundedSums, AreWhatTheDefinitionSays) {
   for (const DType dtype : {DType::BF16, DType::F32}) {
     for (const uint32_t num_groups : {2u, kMicroBatches}) {
       SCOPED_TRACE(std::string(name_of(dtype)) + ", groups " + std::to_string(num_groups));
-      const std::vector<Parameters32> groups = gradients_of_groups(step, dtype, num_groups);
+      const std::vector<Values32> groups = gradients_of_groups(step, dtype, num_groups);
       for (const DType group_dtype : {DType::F32, DType::BF16}) {
-        const Parameters32 gradients =
+        const Values32 gradients =
             gradients_of(true, options_of(dtype, {}, num_groups, group_dtype), step.weights,
                          step.data.micro_batches());
         const DType other = group_dtype == DType::F32 ? DType::BF16 : DType::F32;
@@ -177,13 +155,13 @@ TEST(RoundedSums, AreWhatTheDefinitionSays) {
 /// Planted: a gradient to which one group contributes its fp32 sum is not that of the definition.
 TEST(RoundedSums, PlantedAGroupThatIsNotRoundedIsFound) {
   const Step step;
-  const std::vector<Parameters32> groups = gradients_of_groups(step, DType::BF16, 2);
-  std::vector<Parameters32> own_is_exact = groups;
+  const std::vector<Values32> groups = gradients_of_groups(step, DType::BF16, 2);
+  std::vector<Values32> own_is_exact = groups;
   for (auto& [name, values] : own_is_exact[1]) {
     for (float& x : values) x = static_cast<float>(BF16(x));
   }
-  const Parameters32 gradients = gradients_of(true, options_of(DType::BF16, {}, 2, DType::BF16),
-                                              step.weights, step.data.micro_batches());
+  const Values32 gradients = gradients_of(true, options_of(DType::BF16, {}, 2, DType::BF16),
+                                          step.weights, step.data.micro_batches());
   EXPECT_GT(count_differences(gradients, own_is_exact, DType::F32, DType::BF16), 1000u);
 }
 
