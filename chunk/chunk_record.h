@@ -39,9 +39,10 @@ struct ChunkRecord {
   /// That rank is on the same machine. If not, the weights are copied to this machine before each
   /// load, or once in each step.
   bool is_near = true;
-  /// That rank is on another machine, and in a step one rank of this machine
-  /// (RankPlace::fetcher_of) fetches the weights once, to a copy from which all its ranks load
-  /// them.
+  /// That rank is on another machine, and in each step one rank of this machine
+  /// (RankPlace::fetcher_of) fetches the weights to a copy. All ranks of this machine load from it,
+  /// except after an early update in the same step: then each rank fetches the new weights to a
+  /// fetch slot.
   bool is_copied = false;
   /// Where all planes of the chunk are stored, and so who updates it:
   /// - Host: the host of the owner.
@@ -77,14 +78,15 @@ struct ChunkRecord {
   /// If the chunk is trained, the update thread of this rank makes its update, on the host or on
   /// the device. False for an update on the compute stream.
   bool is_updated_by_update_thread() const { return is_mine && !is_on_device(); }
-  /// The update is made after the step. Also true if another rank updates the chunk.
+  /// The update is deferred, speculative or delayed: the next step or a flush plan makes it, or
+  /// completes it. Also true if another rank updates the chunk.
   bool is_deferred() const {
     return update == UpdateTime::Deferred || update == UpdateTime::Speculative || is_delayed();
   }
   bool is_delayed() const { return update == UpdateTime::Delayed; }
   bool has_kept_sums() const { return keeps_sums; }
   bool is_speculative() const { return update == UpdateTime::Speculative; }
-  /// The chunk has an update that is made after the step, and this rank makes it.
+  /// is_deferred(), and this rank makes the update.
   bool defers_update() const { return is_mine && is_deferred(); }
   bool has_undo_log() const { return is_mine && is_speculative(); }
   bool begins_on_device() const { return first_block != kNone; }

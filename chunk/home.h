@@ -8,8 +8,8 @@
 // Everything that loads and stores copy is one buffer of MemoryKind::Home, which is pinned as far
 // as the limit allows.
 //
-// Where updates are delayed (UpdateTime::Delayed), the home has two copies of the weights: updates
-// write one, and the device computes with the other, until the caller switches them.
+// The weights of a chunk whose update is delayed (UpdateTime::Delayed) are there twice: updates
+// write one place, and the device computes with the other, until the caller switches them.
 //
 // With several ranks, the planes of a chunk are in the home of its owner, or on its device. The
 // caller then gives the memory of the home, which all ranks of this machine can address, has it
@@ -111,9 +111,10 @@ class Home {
   std::byte* plane(size_t i, ChunkIndex chunk) const;
   /// The other copy of the weights. REQUIRES: as plane(), and updates of the chunk are delayed.
   std::byte* next_weights(ChunkIndex chunk) const;
-  /// From now on plane() of this home names the copies that delayed updates wrote, and
-  /// next_weights() the others. REQUIRES: this rank has made its updates, no plan runs, and all
-  /// ranks switch and meet before one of them accesses weights of another one.
+  /// From now on plane() of this object names the weights that delayed updates wrote, also those of
+  /// other ranks, and next_weights() the others. REQUIRES: no plan of this rank runs. All ranks
+  /// switch after the same plans. A rank that accesses weights of another one afterwards knows that
+  /// it has made its updates (an exchange comes between).
   void switch_weights() { current_copy_ = 1 - current_copy_; }
   /// The place of element `element` of this plane, counted from the first of the chunk. REQUIRES:
   /// as plane(), but the owner is not near.

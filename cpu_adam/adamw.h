@@ -66,9 +66,10 @@ struct AdamWRange {
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n,
                   std::span<const AdamWRange> ranges, const AdamWStep& step);
 
-/// The same, but the new weights go to `new_weights`, which also get the weights of all other
-/// elements; the weights in `planes` keep their values. REQUIRES: `new_weights` has n elements of
-/// the type of the weights and does not overlap the planes.
+/// The same, but the new weights go to `new_weights`. The weights of elements outside the ranges
+/// are copied there, also if there are no ranges. The weights in `planes` keep their values, and
+/// the other planes change in place; so the low half then belongs to `new_weights`. REQUIRES:
+/// `new_weights` has n elements of the type of the weights and does not overlap the planes.
 void adamw_update(ThreadTeam& team, const Planes& planes, std::byte* new_weights, int64_t n,
                   std::span<const AdamWRange> ranges, const AdamWStep& step);
 

@@ -79,7 +79,8 @@ struct CopyColumns {
   void run(const GpuLaunch& gpu) const;
 };
 
-/// y = or += x; y and x have float types, which may differ, and one number of elements.
+/// Write::Add: y += x. Write::Store: y = x, converted to the type of y. y and x have float types,
+/// which may differ, and one number of elements.
 struct Accumulate {
   Tensor y, x;
   Write write = Write::Add;

@@ -6,9 +6,11 @@
 // sums in sum slots of its own memory, of the host or of the device, and adds and updates its own
 // chunks only. The weights of an owner on another machine are fetched to a fetch slot in host
 // memory and loaded from there; or, with Schedule::copies_weights, one rank of each machine fetches
-// each chunk once in a step, to a copy from which all ranks of the machine load it. Op::slot is the
+// each chunk of another machine once in a step, to a copy from which all ranks of its machine load
+// it (ChunkRecord::is_copied). Op::slot is the
 // index of such a slot: in a store or a share of complete gradient sums of a sum slot, in a fetch
-// and in the load of fetched weights of a fetch slot. docs/ranks.md has an example.
+// to a fetch slot and in the load from there of this slot. It is kNone for the copy of a machine.
+// docs/ranks.md has an example.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,9 @@ namespace ebb {
 
 /// What a Send or a Receive is about.
 enum class Message : uint8_t {
-  Weights,  ///< a parameter chunk is updated; the owner sends it
+  /// A parameter chunk is updated. The owner sends it, except after a delayed update, for which
+  /// no rank waits.
+  Weights,
   /// The weights of a chunk of another machine are in the copy of this machine
   /// (ChunkRecord::is_copied). The rank that fetched them sends it to the others of its machine.
   Copied,

@@ -85,7 +85,8 @@ struct Op {
   uint32_t num_waits = 0;
 };
 
-/// Does it copy weights from the memory of another machine to a fetch slot?
+/// Does it copy weights from the memory of another machine to a fetch slot, or to the copy of this
+/// machine?
 inline bool is_fetch(const Op& op) {
   return op.kind == OpKind::Move && op.from == Tier::Peer && op.to == Tier::Host;
 }
@@ -100,8 +101,8 @@ inline bool is_copy(const Op& op) {
 /// Does it copy complete gradient sums to memory of this device that the devices of other ranks can
 /// read?
 inline bool is_share(const Op& op) { return op.kind == OpKind::Move && op.to == Tier::Peer; }
-/// Does it copy the complete gradient sums of a group to a sum slot, by a store or a share? It
-/// rounds them to Division::sum_type.
+/// Does it copy the complete gradient sums of a group to a sum slot, by a store or a share? They
+/// get the type Division::sum_type.
 inline bool stores_sums(const Op& op) {
   return op.kind == OpKind::Move && op.chunk.space == Space::GradientSums && op.slot != kNone;
 }

@@ -31,8 +31,9 @@
 // step follows at once, the plan of make_flush_plan() makes the updates that are left.
 //
 // With PlanOptions::delayed_updates all updates run during the next step, but no load waits for
-// them, because loads copy the weights before these updates. A gradient is stored when the update
-// that reads its buffer is made.
+// them, because loads copy the weights before these updates. The gradient buffer of a chunk still
+// has the gradient of the step before, so the new gradient is stored after the update that reads
+// it.
 //
 // If blocks and memory are left, some chunks have all their planes on the device and are updated
 // there. Their weights take blocks, which they get once (make_initialise_plan) and keep; their
@@ -84,7 +85,8 @@ inline constexpr uint32_t kFetchSlots = 4;
 struct PlanOptions {
   uint32_t num_blocks = 0;
   bool update = true;  ///< false: an evaluation, which has no gradients and no updates
-  /// True with clipping or fp16: then only speculative updates are made before the norm is known.
+  /// True with clipping, fp16 or delayed updates: then only speculative updates are made before the
+  /// norm is known.
   /// The norm is always computed.
   bool update_after_norm = true;
   /// All updates are UpdateTime::Delayed, and run on the host. REQUIRES: update_after_norm is true,

@@ -68,9 +68,9 @@ struct ScheduleFields {
   /// Division::sums_on_devices: possible on one machine whose devices can read each other's memory
   /// (Budgets::peer_access), and for the groups of one rank.
   Field<bool> sums_on_devices = {};
-  /// With several machines (ignored with one): each machine has a copy of the weights of the others,
-  /// to which a step fetches each chunk once. Otherwise each rank fetches weights for itself before
-  /// each load.
+  /// With several machines (ignored with one): each machine has a copy of the weights of the
+  /// others, to which a step fetches each chunk of another machine once (ChunkRecord::is_copied).
+  /// Otherwise each rank fetches weights for itself before each load.
   Field<bool> copies_weights = {};
   Field<UpdateOrder> update = {};
   /// Which share (0 to 1) of the updates of a step without clipping is deferred.

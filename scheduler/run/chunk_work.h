@@ -45,7 +45,7 @@ class ChunkWork {
   /// The weights of a chunk of Tier::Peer, in the memory of its owner's device.
   virtual const std::byte* owner_weights(ChunkIndex chunk) const;
   /// Submits the store or the share (is_share()) of the complete gradient sums of a group, fp32 at
-  /// `sums`, to their slot. They are rounded to Division::sum_type.
+  /// `sums`, to their slot. They get the type Division::sum_type.
   virtual void submit_sums(Stream& store, const Op& op, std::span<const std::byte> sums);
   /// Adds the sums of all groups for a parameter chunk, and rounds them to its finished gradient.
   virtual void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer);

@@ -76,10 +76,11 @@ class Optimizer : public ChunkWork {
   void stopped(std::string_view error) noexcept override;
   Cost update_cost(ChunkIndex chunk) const override;
 
-  /// True if the deferred updates of the last step have not run yet.
+  /// True if deferred or delayed updates of the last step, of this rank or of another one, have not
+  /// run yet.
   bool has_deferred() const { return has_deferred_; }
-  /// Must be called after the plan of a step. If it made delayed updates, the next plan computes
-  /// with the weights that they wrote.
+  /// Must be called after the plan of a step, unless it threw. If it made delayed updates, the next
+  /// plan computes with the weights that they wrote.
   void end_step();
   /// Must be called before a flush plan runs.
   void begin_flush();

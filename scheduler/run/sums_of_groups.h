@@ -2,8 +2,9 @@
 // this rank for them, their rounding if Division::sum_type is bf16, and what adds those of all
 // ranks.
 //
-// Thread-safety: the program thread calls submit(), the thread of the update stream the others.
-// After the constructor nothing allocates.
+// Thread-safety: the program thread calls submit(), and the thread of the update stream the others;
+// before the first step, the program thread may call these, too. After the constructor nothing
+// allocates.
 #pragma once
 
 #include <optional>
@@ -34,8 +35,9 @@ class SumsOfGroups {
   /// Submits the copy of the complete sums of a chunk to the slot op.slot, rounded if they are to
   /// be. `sums`: fp32, on the device. REQUIRES: stores_sums(op).
   void submit(Stream& store, const Op& op, std::span<const std::byte> sums);
-  /// Makes the finished gradient of a chunk in host memory, and its partial norms: GroupAdder or
-  /// DeviceAdder::add().
+  /// Adds the stored sums of all groups for a chunk, and writes the finished gradient to `gradient`
+  /// in host memory, and its partial norms. For a chunk that a GPU updates, call
+  /// device_adder().add_on_device() instead. Throws RankLost.
   void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
   /// Does a GPU add the sums? Otherwise the processor does.
   bool adds_on_gpu() const { return device_adder_.has_value(); }

@@ -64,8 +64,8 @@ size_t device_adder_bytes(const Layout& layout, DeviceKind kind);
 size_t device_adder_pinned_bytes(const Layout& layout);
 size_t adder_pinned_bytes(const Preparation& prepared);
 
-/// Device memory for `num_slots` sum slots (Division::sums_on_devices). It has a whole number of
-/// chunks, as SharedDeviceMemory requires on a GPU.
+/// Device memory for all `num_slots` sum slots together (Division::sums_on_devices), rounded up to
+/// whole chunks, which SharedDeviceMemory needs on a GPU.
 size_t sum_slot_bytes(const Layout& layout, const Division& division, uint32_t num_slots);
 /// Device memory for the sums of one chunk, rounded, on their way to a slot in host memory. 0 if
 /// nothing is rounded, or the slots are on the device.

@@ -39,11 +39,11 @@ struct TrainerOptions {
   ScheduleRequest schedule = {};
   /// The update of a step runs during the whole next step, which still computes with the weights
   /// before it. So a gradient is that of weights which are one update older, and no load waits for
-  /// an update. (But the store of a gradient waits for the update that reads its buffer.) The state
-  /// is a sequence of updates as otherwise. The flush plan makes the last update, and the step
-  /// after a flush computes with all updates, so each function of the trainer that flushes changes
-  /// the later steps. Host memory has two copies of the weights. Updates wait for the norm, and no
-  /// chunk is updated on a device.
+  /// an update. (But the store of a gradient waits for the update that reads its buffer.) All
+  /// updates are made, in the order of their steps; only the gradients are others. A function of
+  /// the trainer that flushes makes the last update early. The next step then computes with the
+  /// newest weights, so such a call changes the results of later steps. Host memory has two copies
+  /// of the weights. Updates wait for the norm, and no chunk is updated on a device.
   bool delayed_updates = false;
   /// Also make those speculative updates that start when the norm may be known already. This is
   /// slower. It is for tests, whose results must not depend on time.

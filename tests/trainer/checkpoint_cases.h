@@ -70,7 +70,8 @@ inline Values32 masters_of(Trainer& trainer) {
   return masters;
 }
 
-/// The momenta. With beta1 = 0 they are the gradients of the last step.
+/// The momenta; makes the updates that are left. With beta1 = 0 and without clipping they are the
+/// gradients of the last step.
 inline Values32 momenta_of(Trainer& trainer) {
   const Layout& layout = trainer.layout();
   size_t momentum = 0;
