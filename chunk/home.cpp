@@ -54,6 +54,7 @@ struct Sizes {
   size_t activations;
   size_t sum_slots;
   size_t slot_numbers;
+  size_t running_slot, running_sums;
   size_t partials;
   size_t fetch_slots;
 };
@@ -80,6 +81,10 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
     sizes.slot_numbers = layout.num_chunks(Space::GradientSums) * sizeof(uint32_t);
   }
   sizes.fetch_slots = options.fetch_slots * layout.chunk_bytes();
+  for (ChunkIndex c{0}; options.running_slots > 0 && c < layout.num_chunks(); ++c) {
+    sizes.running_slot = std::max(sizes.running_slot, layout.running_sum_bytes(c));
+  }
+  sizes.running_sums = options.running_slots * sizes.running_slot;
   const bool updates = options.gradient_buffers > 0 || elsewhere > 0;
   if (updates) sizes.partials = layout.num_pieces() * sizeof(double);
   return sizes;
@@ -111,8 +116,9 @@ Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const Home
   add_planes(true);
   cuts.add(bytes_of_copies(layout, options));
   const Sizes sizes = sizes_of(layout, options);
-  for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.sum_slots,
-                             sizes.slot_numbers, sizes.fetch_slots, sizes.partials}) {
+  for (const size_t bytes :
+       {sizes.gradients, sizes.sums, sizes.activations, sizes.sum_slots, sizes.slot_numbers,
+        sizes.fetch_slots, sizes.running_sums, sizes.partials}) {
     cuts.add(bytes);
   }
   if (uncopied) add_planes(false);
@@ -134,14 +140,13 @@ std::vector<uint32_t> home_indices(const Layout& layout, const HomeOptions& opti
   return indices;
 }
 
-/// [chunk] the number of copies before it in the home of the rank that fetches it; kNone: none.
-std::vector<uint32_t> copy_indices(const HomeOptions& options) {
-  std::vector<uint32_t> indices(options.chunks.size(), kNone);
-  std::vector<uint32_t> next(options.place.num_ranks, 0);
-  for (ChunkIndex c{0}; c < options.chunks.size(); ++c) {
-    if (options.chunks[c].is_copied) indices[c] = next[options.place.fetcher_of(c)]++;
-  }
-  return indices;
+/// The number of copies before that of the chunk in the home of the rank that fetches it for this
+/// machine. It fetches every n-th chunk, where n is the number of ranks of a machine, except those
+/// of its own machine, which are every num_machines-th of these.
+uint32_t copy_index(ChunkIndex chunk, const RankPlace& place, uint32_t machine) {
+  const uint32_t num_before = chunk / place.ranks_per_machine();
+  const uint32_t num_own = (num_before + place.num_machines - 1 - machine) / place.num_machines;
+  return num_before - num_own;
 }
 
 }  // namespace
@@ -167,6 +172,7 @@ void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> p
   ledger.add("gradient sums", Tier::Host, sizes.sums);
   ledger.add("activations", Tier::Host, sizes.activations);
   ledger.add("sums of groups", Tier::Host, sizes.sum_slots + sizes.slot_numbers);
+  ledger.add("running sums", Tier::Host, sizes.running_sums);
   ledger.add("partial norms", Tier::Host, sizes.partials);
   ledger.add("fetched weights", Tier::Host, sizes.fetch_slots + bytes_of_copies(layout, options));
 }
@@ -178,13 +184,14 @@ Home::Home(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOp
       place_(options.place),
       home_index_(home_indices(layout, options, 1)),
       first_weights_(home_indices(layout, options, 2)),
-      copy_index_(copy_indices(options)),
+      has_copies_(std::ranges::any_of(options.chunks, &ChunkRecord::is_copied)),
       stored_sums_(options.sums),
       stored_activations_(options.activations),
       infos_(planes),
       ranks_(options.place.num_ranks) {
   const Sizes sizes = sizes_of(layout, options);
   gradient_buffer_bytes_ = sizes.gradient_buffer;
+  running_slot_bytes_ = sizes.running_slot;
   num_partials_ = sizes.partials / sizeof(double);
   for (const ChunkRecord& chunk : options.chunks) {
     has_delayed_update_.push_back(chunk.is_delayed());
@@ -236,7 +243,9 @@ void Home::set_parts(std::byte* memory, std::span<const size_t> offsets) {
   parts_.sum_slots = offsets[4];
   parts_.slot_numbers = offsets[5];
   fetched_ = memory + offsets[6];
-  parts_.partial_norms = offsets[7];
+  parts_.running_sums = offsets[7];
+  running_sums_ = memory + parts_.running_sums;
+  parts_.partial_norms = offsets[8];
   connect_parts(place_.rank, memory, parts_);
 }
 
@@ -288,9 +297,15 @@ HomePlace Home::plane_place(size_t i, ChunkIndex chunk, uint64_t element) const 
 }
 
 std::byte* Home::copied_weights(ChunkIndex chunk) const {
-  EBB_CHECK(chunk < copy_index_.size() && copy_index_[chunk] != kNone,
-            "the weights of this chunk have no copy");
-  return ranks_[place_.fetcher_of(chunk)].copies + copy_index_[chunk] * chunk_bytes_;
+  EBB_CHECK(has_copies_ && !is_near(owner(chunk)), "the weights of this chunk have no copy");
+  const uint32_t machine = place_.machine_of(place_.rank);
+  return ranks_[place_.fetcher_of(chunk)].copies +
+         copy_index(chunk, place_, machine) * chunk_bytes_;
+}
+
+HomePlace Home::copied_weights_place(uint32_t rank, ChunkIndex chunk) const {
+  const uint32_t index = copy_index(chunk, place_, place_.machine_of(rank));
+  return {rank, ranks_[rank].parts.copies + index * chunk_bytes_};
 }
 
 HomePlace Home::slot_number_place(uint32_t rank, uint32_t sum_chunk) const {
@@ -299,6 +314,14 @@ HomePlace Home::slot_number_place(uint32_t rank, uint32_t sum_chunk) const {
 
 HomePlace Home::sum_slot_place(uint32_t rank, BufferIndex slot) const {
   return {rank, ranks_[rank].parts.sum_slots + slot * sum_slot_bytes_};
+}
+
+float* Home::running_sum(BufferIndex slot) const {
+  return reinterpret_cast<float*>(running_sums_ + slot * running_slot_bytes_);
+}
+
+HomePlace Home::running_sum_place(uint32_t rank, BufferIndex slot) const {
+  return {rank, ranks_[rank].parts.running_sums + slot * running_slot_bytes_};
 }
 
 HomePlace Home::partial_norm_place(uint32_t rank, uint64_t piece) const {

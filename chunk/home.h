@@ -16,7 +16,8 @@
 // pinned (Device::share()), and connects the homes of all ranks. Ranks of other machines copy from
 // the home (Ranks::read()). It has copies of weights of other machines, from which the ranks of
 // this machine load them (ChunkRecord::is_copied). Where groups are added in host memory, the home
-// also has slots for their sums (scheduler/plan/sum_slots.h).
+// also has slots for their sums (scheduler/plan/sum_slots.h), and for the sums of several machines
+// (scheduler/plan/running_sums.h).
 //
 // The constructor allocates all memory, or uses that of the caller. Methods are thread-safe, except
 // connect() and switch_weights(). During a plan, the plan orders the accesses to the memory itself,
@@ -52,6 +53,7 @@ struct HomeOptions {
   bool sums_on_devices = false;
   DType sum_type = DType::F32;  ///< of the sums in these slots (Division::sum_type)
   uint32_t fetch_slots = 0;     ///< for weights of other machines
+  uint32_t running_slots = 0;   ///< for running sums (scheduler/plan/running_sums.h)
   RankPlace place = {};
 };
 
@@ -70,7 +72,7 @@ struct HomeParts {
   std::array<uint64_t, kMostPlanes> planes = {};
   uint64_t loaded_bytes = 0;
   uint64_t copies = 0;
-  uint64_t sum_slots = 0, slot_numbers = 0, partial_norms = 0;
+  uint64_t sum_slots = 0, slot_numbers = 0, running_sums = 0, partial_norms = 0;
 };
 
 /// Bytes in the home of a rank on another machine: from `offset` on in its memory.
@@ -135,8 +137,8 @@ class Home {
   std::byte* sum_slot(uint32_t rank, BufferIndex slot) const {
     return ranks_[rank].sum_slots + slot * sum_slot_bytes_;
   }
-  /// Must be called before Message::Sums is sent. Writes in which slot the sum chunk is; the owners
-  /// of the parameter chunks read this number. Sum chunks are counted over all groups of the rank.
+  /// Must be called before the sums are added. Writes in which slot the sum chunk is; the ranks
+  /// that add the sums read this number. Sum chunks are counted over all groups of the rank.
   void set_slot(uint32_t sum_chunk, BufferIndex slot) const;
   /// The slot in which a sum chunk of a rank is, counted over all groups of that rank. REQUIRES:
   /// that rank has called set_slot(), and this happened before.
@@ -148,8 +150,15 @@ class Home {
   /// The copy of the weights of a chunk of another machine, in the home of the rank of this machine
   /// that fetches it. REQUIRES: the chunk is_copied.
   std::byte* copied_weights(ChunkIndex chunk) const;
+  /// The place of such a copy in the home of a rank on another machine that fetches the chunk for
+  /// its machine.
+  HomePlace copied_weights_place(uint32_t rank, ChunkIndex chunk) const;
   /// A buffer for weights of other machines. REQUIRES: slot < HomeOptions::fetch_slots.
   std::byte* fetch_slot(BufferIndex slot) const { return fetched_ + slot * chunk_bytes_; }
+  /// A slot for a running sum of this rank, and where that of a rank on another machine is.
+  /// REQUIRES: slot < HomeOptions::running_slots.
+  float* running_sum(BufferIndex slot) const;
+  HomePlace running_sum_place(uint32_t rank, BufferIndex slot) const;
   /// The sum of squares of each piece of the parameter space, also of chunks on the device. Empty
   /// if nothing is updated. The owner of a chunk makes those of its pieces; those of other owners
   /// are there when Message::Norms was received (scheduler/plan/message.h).
@@ -178,6 +187,7 @@ class Home {
 
   size_t chunk_bytes_;
   size_t sum_slot_bytes_;
+  size_t running_slot_bytes_;
   uint64_t chunk_elements_;
   size_t gradient_buffer_bytes_;
   RankPlace place_;
@@ -186,9 +196,8 @@ class Home {
   /// [chunk] the same for a plane of weights, which has two places for a delayed update
   std::vector<uint32_t> first_weights_;
   std::vector<bool> has_delayed_update_;  // [chunk] empty: none
-  /// [chunk] the number of copies before it in the home of its fetcher; kNone: it has no copy
-  std::vector<uint32_t> copy_index_;
-  uint32_t current_copy_ = 0;  // of the weights of these chunks
+  bool has_copies_ = false;               // of the weights of all chunks of other machines
+  uint32_t current_copy_ = 0;             // of the weights of these chunks
   std::vector<uint32_t> stored_sums_, stored_activations_;
   std::span<const PlaneInfo> infos_;
   Buffer copied_;                 // all that loads and stores copy
@@ -199,6 +208,7 @@ class Home {
   std::byte* sums_ = nullptr;
   std::byte* activations_ = nullptr;
   std::byte* fetched_ = nullptr;
+  std::byte* running_sums_ = nullptr;
   size_t num_partials_ = 0;
 };
 

@@ -99,6 +99,14 @@ void Layout::place() {
   num_chunks_[static_cast<int>(Space::GradientSums)] *= num_groups_;
 }
 
+size_t Layout::running_sum_bytes(ChunkIndex chunk) const {
+  uint32_t most_uses = 1;
+  for (const Segment& segment : segments(chunk)) {
+    most_uses = std::max(most_uses, parameter(segment.parameter).num_uses);
+  }
+  return chunk_elements(chunk) * sizeof(float) * most_uses;
+}
+
 void Layout::cut_segments() {
   first_segment_.assign(num_chunks() + 1, 0);
   uint32_t chunk = 0;

@@ -128,6 +128,10 @@ class Layout {
   uint64_t chunk_elements(ChunkIndex chunk) const;
   /// The segments of a parameter chunk in the order of their elements.
   std::span<const Segment> segments(ChunkIndex chunk) const;
+  /// The bytes of the fp32 sum of the gradients of a parameter chunk over micro-batches, where each
+  /// use has a sum of its own: so many times chunk_elements(chunk) as the most uses of a parameter
+  /// in it.
+  size_t running_sum_bytes(ChunkIndex chunk) const;
   /// The number of chunks of the gradient space for the gradient of one parameter chunk; the last
   /// parameter chunk may have fewer.
   uint32_t gradient_chunks_per_chunk() const {

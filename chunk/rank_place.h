@@ -19,10 +19,28 @@ struct RankPlace {
   uint32_t machine_of(uint32_t of) const { return of / ranks_per_machine(); }
   /// Is the rank `of` on the machine of this rank, so that this rank can address its memory?
   bool is_near(uint32_t of) const { return machine_of(of) == machine_of(rank); }
+  /// The rank of a machine that fetches or adds something of a chunk for all ranks of its machine.
+  /// On the machine of the owner it is the owner.
+  uint32_t rank_for(ChunkIndex chunk, uint32_t machine) const {
+    return machine * ranks_per_machine() + chunk % ranks_per_machine();
+  }
   /// The rank of this machine that fetches the weights of a chunk of another machine for all its
   /// ranks (ChunkRecord::is_copied).
-  uint32_t fetcher_of(ChunkIndex chunk) const {
-    return machine_of(rank) * ranks_per_machine() + chunk % ranks_per_machine();
+  uint32_t fetcher_of(ChunkIndex chunk) const { return rank_for(chunk, machine_of(rank)); }
+  /// Do copies of weights pass from machine to machine, beginning with the owner? Otherwise all
+  /// machines fetch a chunk from its owner. They need the chunks in the same order, so with many
+  /// machines this takes longer (docs/decisions.md, "Copies from other machines").
+  bool passes_copies_on() const { return num_machines > 5; }
+  /// The rank from which that rank fetches them: the owner, or the rank of the machine before that
+  /// does the same there. That of the owner's machine is the owner.
+  uint32_t source_of_copy(ChunkIndex chunk) const {
+    if (!passes_copies_on()) return chunk % num_ranks;
+    return rank_for(chunk, (machine_of(rank) + num_machines - 1) % num_machines);
+  }
+  /// Does the next machine fetch them from this one? REQUIRES: the chunk is of another machine.
+  bool is_copied_further(ChunkIndex chunk) const {
+    const uint32_t next = (machine_of(rank) + 1) % num_machines;
+    return passes_copies_on() && machine_of(chunk % num_ranks) != next;
   }
   /// Does this rank fetch the chunk for its machine? REQUIRES: the chunk is of another machine.
   bool fetches(ChunkIndex chunk) const { return fetcher_of(chunk) == rank; }

@@ -75,7 +75,14 @@ void LocalRanks::check_entries(uint32_t parity) const {
 
 std::vector<std::byte*> LocalRanks::share(size_t bytes) {
   last_shared_ = share_with_all(bytes);
-  std::vector<std::byte*> addresses = last_shared_;
+  return only_near(last_shared_);
+}
+
+std::vector<std::byte*> LocalRanks::share_near(size_t bytes) {
+  return only_near(share_with_all(bytes));
+}
+
+std::vector<std::byte*> LocalRanks::only_near(std::vector<std::byte*> addresses) const {
   for (uint32_t of = 0; of < size(); ++of) {
     if (!is_near(of)) addresses[of] = nullptr;
   }

@@ -41,6 +41,7 @@ class LocalRanks : public Ranks {
   uint32_t ranks_per_machine() const override { return block_.ranks_per_machine; }
   void exchange(std::span<const std::byte> mine, std::span<std::byte> all) override;
   std::vector<std::byte*> share(size_t bytes) override;
+  std::vector<std::byte*> share_near(size_t bytes) override;
   void read(std::span<const RemotePart> parts) override;
   void create_signals(uint32_t count) override;
   void raise(uint32_t signal, uint32_t value) override;
@@ -85,6 +86,8 @@ class LocalRanks : public Ranks {
   void announce(std::string_view text) noexcept;
   void check_entries(uint32_t parity) const;
   uint64_t progress_of_all() const;
+  /// The addresses of ranks of this machine; the others become null.
+  std::vector<std::byte*> only_near(std::vector<std::byte*> addresses) const;
 
   ControlBlock& block_;
   const uint32_t rank_;

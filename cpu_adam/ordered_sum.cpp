@@ -32,6 +32,15 @@ void round_sums_in_order(ThreadTeam& team, std::span<const GroupSums> uses, DTyp
   });
 }
 
+void add_in_order(ThreadTeam& team, const float* before, GroupSums groups, DType sum_type,
+                  int64_t count, float* sum) {
+  EBB_CHECK(count >= 0 && !groups.empty(), "at least one group is added");
+  EBB_CHECK(sum_type == DType::F32 || sum_type == DType::BF16, "gradient sums in fp32 or bf16");
+  for_each_range(team, count, kPieceElements, [&](int64_t begin, int64_t end) {
+    add_groups(before, groups, sum_type, begin, end - begin, sum);
+  });
+}
+
 void partial_norms(ThreadTeam& team, const std::byte* gradient, DType type, int64_t count,
                    std::span<double> partials) {
   EBB_CHECK(count >= 0 && is_float(type), "a gradient of a float type");

@@ -40,6 +40,13 @@ void round_sums_in_order(ThreadTeam& team, std::span<const GroupSums> uses, DTyp
                          int64_t count, std::byte* gradient, DType type,
                          std::span<double> partials = {});
 
+/// Adds the groups of one use to the sum of earlier groups: element i of `sum` is
+/// ((before[i] + g0[i]) + g1[i]) + ... in fp32. With `before` null, it is (g0[i] + g1[i]) + ...
+/// round_sums_in_order() of such sums has the bits that it has of all groups. `sum` may be
+/// `before`, and overlaps nothing else. REQUIRES: at least one group; sum_type is F32 or BF16.
+void add_in_order(ThreadTeam& team, const float* before, GroupSums groups, DType sum_type,
+                  int64_t count, float* sum);
+
 /// For each piece of kPieceElements elements, counted from the first element of `gradient`, the sum
 /// of its squares: the partial norms of SquaredNormPieces (device/kernels/update.h). For a chunk
 /// whose gradient several calls have stored. REQUIRES: is_float(type), and one partial for each

@@ -84,21 +84,27 @@ const float* widened(float* block, const BF16* sums, int64_t n) {
   return block;
 }
 
+/// block = from + n elements of each array, from `first` on. REQUIRES: there is an array.
+template <class From, class Sum>
+void add_all(float* block, const From* from, GroupSums groups, int64_t first, int64_t n) {
+  const Sum* arrays[kAtOnce];
+  for (size_t k = 0; k < groups.size(); k += kAtOnce) {
+    const size_t num = std::min(kAtOnce, groups.size() - k);
+    for (size_t i = 0; i < num; ++i) arrays[i] = reinterpret_cast<const Sum*>(groups[k + i]);
+    if (k == 0) {
+      add_some(block, from, arrays, num, first, n);
+    } else {
+      add_some(block, block, arrays, num, first, n);
+    }
+  }
+}
+
 /// The sum of n elements of each array, from `first` on: in `block`, or in the only array.
 template <class Sum>
 const float* sum_groups(GroupSums groups, int64_t first, int64_t n, float* block) {
-  const auto arrays_from = [&](size_t k, auto& arrays) {
-    const size_t num = std::min(kAtOnce, groups.size() - k);
-    for (size_t i = 0; i < num; ++i) arrays[i] = reinterpret_cast<const Sum*>(groups[k + i]);
-    return num;
-  };
   const Sum* const first_group = reinterpret_cast<const Sum*>(groups[0]) + first;
   if (groups.size() == 1) return widened(block, first_group, n);
-  const Sum* arrays[kAtOnce];
-  add_some(block, first_group, arrays, arrays_from(1, arrays), first, n);
-  for (size_t k = 1 + kAtOnce; k < groups.size(); k += kAtOnce) {
-    add_some(block, block, arrays, arrays_from(k, arrays), first, n);
-  }
+  add_all<Sum, Sum>(block, first_group, groups.subspan(1), first, n);
   return block;
 }
 
@@ -128,7 +134,39 @@ const F16* round_block(F16* rounded, const float* sums, int64_t n) {
   return rounded;
 }
 
-/// The gradient is not read soon, so it is written past the caches.
+/// `bytes` that are not read soon, so they are written past the caches.
+template <class T>
+void write_past_caches(T* to, const T* from, int64_t bytes) {
+  if (is_whole_lines(to, bytes)) {
+    stream_lines(to, from, bytes);
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+}
+
+template <class Sum>
+void add_in_blocks(const float* before, GroupSums groups, int64_t first, int64_t count,
+                   float* sum) {
+  alignas(64) float block[kBlock];
+  for (int64_t at = first; at < first + count; at += kBlock) {
+    const int64_t n = std::min(kBlock, first + count - at);
+    const float* from = block;
+    if (before == nullptr) {
+      from = sum_groups<Sum>(groups, at, n, block);
+    } else {
+      add_all<float, Sum>(block, before + at, groups, at, n);
+    }
+    write_past_caches(sum + at, from, n * static_cast<int64_t>(sizeof(float)));
+  }
+  hwy::FlushStream();
+}
+
+void add_groups_of(const float* before, GroupSums groups, DType sum_type, int64_t first,
+                   int64_t count, float* sum) {
+  if (sum_type == DType::BF16) return add_in_blocks<BF16>(before, groups, first, count, sum);
+  add_in_blocks<float>(before, groups, first, count, sum);
+}
+
 template <class Sum, class T>
 double round_in_blocks(std::span<const GroupSums> uses, int64_t first, int64_t count, T* gradient,
                        bool with_squares) {
@@ -140,11 +178,7 @@ double round_in_blocks(std::span<const GroupSums> uses, int64_t first, int64_t c
     const auto bytes = n * static_cast<int64_t>(sizeof(T));
     const T* const rounded = round_block(rounded_block, sum_uses<Sum>(uses, at, n, block), n);
     if (with_squares) squares.add(rounded, n);
-    if (is_whole_lines(gradient + at, bytes)) {
-      stream_lines(gradient + at, rounded, bytes);
-    } else {
-      std::memcpy(gradient + at, rounded, static_cast<size_t>(bytes));
-    }
+    write_past_caches(gradient + at, rounded, bytes);
   }
   hwy::FlushStream();
   return with_squares ? squares.total() : 0;
@@ -176,12 +210,18 @@ HWY_AFTER_NAMESPACE();
 namespace ebb {
 
 HWY_EXPORT(round_sums_as);
+HWY_EXPORT(add_groups_of);
 HWY_EXPORT(sum_of_squares_as);
 
 double round_sums(std::span<const GroupSums> uses, DType sum_type, int64_t first, int64_t count,
                   std::byte* gradient, DType type, bool with_squares) {
   return HWY_DYNAMIC_DISPATCH(round_sums_as)(uses, sum_type, first, count, gradient, type,
                                              with_squares);
+}
+
+void add_groups(const float* before, GroupSums groups, DType sum_type, int64_t first, int64_t count,
+                float* sum) {
+  HWY_DYNAMIC_DISPATCH(add_groups_of)(before, groups, sum_type, first, count, sum);
 }
 
 double sum_of_squares(const std::byte* gradient, DType type, int64_t first, int64_t count) {

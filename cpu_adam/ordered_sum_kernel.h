@@ -15,6 +15,10 @@ namespace ebb {
 double round_sums(std::span<const GroupSums> uses, DType sum_type, int64_t first, int64_t count,
                   std::byte* gradient, DType type, bool with_squares);
 
+/// Stores elements [first, first + count) of add_in_order().
+void add_groups(const float* before, GroupSums groups, DType sum_type, int64_t first, int64_t count,
+                float* sum);
+
 /// The sum of the squares of elements [first, first + count).
 double sum_of_squares(const std::byte* gradient, DType type, int64_t first, int64_t count);
 

@@ -148,6 +148,7 @@ Json to_json(const Candidate& c, const Preparation& p) {
   json["device_updates"] = s.device_updates;
   json["kept_sums"] = s.kept_sums;
   json["sums_on_devices"] = s.sums_on_devices;
+  json["chains_sums"] = s.chains_sums;
   json["copies_weights"] = s.copies_weights;
   json["speculated_chunks"] = s.speculated_chunks;
   json["predicted_seconds"] = c.seconds;

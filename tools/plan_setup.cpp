@@ -228,11 +228,12 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context
   const PlannedMachine& machine = context.machine;
   const auto share = [&](size_t bytes) { return share_of_rank(bytes, options); };
   const RankPlace place = planned_place(options);
-  step.budgets = {.device_memory = options.device_memory,
-                  .host_memory = share(options.host_memory.value_or(machine.host_memory_bytes)),
-                  .device = context.device,
-                  .place = place,
-                  .peer_access = place.num_machines == 1 && machine.rates.peer_bytes_per_s > 0};
+  step.budgets = {
+      .device_memory = options.device_memory,
+      .host_memory = share(options.host_memory.value_or(machine.host_memory_bytes)),
+      .device = context.device,
+      .place = place,
+      .peer_access = place.ranks_per_machine() > 1 && machine.rates.peer_bytes_per_s > 0};
   if (context.total_memory_bytes) {
     step.budgets.total_memory = share(total_memory(options, *context.total_memory_bytes));
   }

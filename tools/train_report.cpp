@@ -173,7 +173,9 @@ std::string ranks_line(const TrainSetup& setup) {
       "{} processes; this one, rank {}, computes {} of {} micro-batches, in {} of {} groups{}; the "
       "lines below are for one rank",
       d.place.num_ranks, d.place.rank, p.share.micro_batches.count, d.num_micro_batches,
-      p.share.groups.count, d.num_groups, d.sums_on_devices ? ", which the devices add" : "");
+      p.share.groups.count, d.num_groups,
+      std::string(d.sums_on_devices ? ", which the devices add" : "") +
+          (d.chains_sums ? ", whose sums pass from machine to machine" : ""));
 }
 
 /// A flag with which a step computes something else than the default.

@@ -114,7 +114,7 @@ Bound bound_of_rank(const RankStep& step, const Machine& machine, const Machine&
     }
     bound.update_s += seconds;
     if (op.kind == OpKind::Speculate) speculated_s += seconds;
-    if (op.kind != OpKind::AddGroups) continue;
+    if (op.kind != OpKind::AddGroups && op.kind != OpKind::RoundTotal) continue;
     add_s += seconds;
     receive_s += network_s(op, step, whole);
   }

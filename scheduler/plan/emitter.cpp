@@ -64,7 +64,7 @@ bool Emitter::needs_slot(ChunkId id) const {
 
 /// Fetches weights from the machine of their owner to the slot whose last fetch is longest ago.
 OpIndex Emitter::emit_fetch(ChunkId id, OpIndex updated) {
-  Op op = make_move(id, Tier::Peer, Tier::Host);
+  Op op = make_fetch(id, plan_.chunks[id.index].owner);
   op.slot = next_slot_;
   plan_.fetched_bytes += layout_.used_bytes(id);
   next_slot_ = BufferIndex((next_slot_ + 1) % kFetchSlots);
@@ -83,12 +83,16 @@ OpIndex Emitter::update_before(ChunkId id) {
   if (id.space != Space::Weights) return kNone;
   const ChunkRecord& chunk = plan_.chunks[id.index];
   if (chunk.is_delayed() && !chunk.is_copied) return kNone;
+  round_totals_before_load(ChunkIndex(id.index));
   OpIndex& update = last_update_[id.index];
   if (chunk.is_mine || update != kNone) return update;
   const bool is_new = is_new_[id.index];
-  if (chunk.is_copied && !is_new) return update = emit_receive(Message::Copied, id);
+  if (chunk.is_copied && !is_new) {
+    const uint32_t fetcher = options_.division.place.fetcher_of(ChunkIndex(id.index));
+    return update = emit_receive(Message::Copied, id, fetcher);
+  }
   if (!chunk.is_trained() || !options_.update) return kNone;
-  return update = emit_receive(Message::Weights, id, !is_new);
+  return update = emit_receive(Message::Weights, id, chunk.owner, !is_new);
 }
 
 OpIndex Emitter::emit_send(Message message, ChunkId chunk, std::initializer_list<OpIndex> waits,
@@ -102,12 +106,13 @@ OpIndex Emitter::emit_send(Message message, ChunkId chunk, std::initializer_list
               waits);
 }
 
-OpIndex Emitter::emit_receive(Message message, ChunkId chunk, bool deferred) {
+OpIndex Emitter::emit_receive(Message message, ChunkId chunk, uint32_t sender, bool deferred) {
   if (options_.division.place.num_ranks == 1) return kNone;
   return emit({.kind = OpKind::Receive,
                .stream = StreamKind::Receive,
                .chunk = chunk,
                .message = message,
+               .sender = sender,
                .deferred = deferred},
               {});
 }
@@ -182,10 +187,16 @@ void Emitter::emit_copies(ChunkIndex end) {
     const ChunkId id{Space::Weights, next_copy_};
     // This rank has loaded resident weights again after their update.
     const bool waits = chunk.is_trained() && !chunk.is_delayed() && !chunk.begins_on_device();
-    const OpIndex updated = waits ? emit_receive(Message::Weights, id, true) : OpIndex(kNone);
-    last_update_[next_copy_] = emit(make_move(id, Tier::Peer, Tier::Host), {updated});
+    const Op fetch = make_fetch(id, place.source_of_copy(next_copy_));
+    OpIndex is_there = kNone;
+    if (fetch.sender != chunk.owner) {
+      is_there = emit_receive(Message::Copied, id, fetch.sender);
+    } else if (waits) {
+      is_there = emit_receive(Message::Weights, id, chunk.owner, true);
+    }
+    last_update_[next_copy_] = emit(fetch, {is_there});
     plan_.fetched_bytes += layout_.used_bytes(id);
-    if (place.ranks_per_machine() > 1) {
+    if (place.ranks_per_machine() > 1 || place.is_copied_further(next_copy_)) {
       emit_send(Message::Copied, id, {last_update_[next_copy_]});
     }
   }
@@ -206,7 +217,9 @@ void Emitter::emit_sum_store(Store& store) {
 /// The operation after which the sums of the chunk are added.
 OpIndex Emitter::added(ChunkIndex c) {
   OpIndex& op = added_[c];
-  if (op == kNone) op = emit_receive(Message::Added, {Space::Weights, c});
+  if (op == kNone) {
+    op = emit_receive(Message::Added, {Space::Weights, c}, adder_of(options_.division, c));
+  }
   return op;
 }
 
@@ -215,30 +228,130 @@ void Emitter::emit_add_groups(ChunkIndex c, OpIndex last_call) {
   slots_->add(c);
   emit_copies(ChunkIndex(plan_.chunks.size()));
   const ChunkRecord& chunk = plan_.chunks[c];
-  const ChunkId id{Space::Weights, c};
-  if (!chunk.is_mine) {
-    const bool fetches = chunk.is_copied && options_.division.place.fetches(c);
-    emit_send(Message::Sums, id,
-              {last_call, last_sum_store_, fetches ? last_update_[c] : OpIndex(kNone)});
-    if (chunk.update != UpdateTime::Early) return;
-    is_new_[c] = true;
-    last_update_[c] = kNone;
-    return;
+  const Division& division = options_.division;
+  const bool fetches = chunk.is_copied && division.place.fetches(c);
+  const OpIndex is_copied = fetches ? last_update_[c] : OpIndex(kNone);
+  if (adder_of(division, c) != division.place.rank) {
+    emit_send(Message::Sums, {Space::Weights, c}, {last_call, last_sum_store_, is_copied});
+  } else if (division.chains_sums) {
+    emit_chained_addition(c, last_call, is_copied);
+  } else {
+    emit_own_addition(c);
   }
+  num_added_with_[c] = num_chained_;
+  if (chunk.is_mine || chunk.update != UpdateTime::Early) return;
+  is_new_[c] = true;
+  last_update_[c] = kNone;
+}
+
+/// The groups of all ranks are added and rounded at once.
+void Emitter::emit_own_addition(ChunkIndex c) {
+  const ChunkId id{Space::Weights, c};
   const OpIndex received = emit_receive(Message::Sums, id);
-  added_[c] = last_gradient_store_ = emit({.kind = OpKind::AddGroups,
-                                           .stream = StreamKind::Update,
-                                           .chunk = id,
-                                           .gradient_buffer = chunk.gradient_buffer},
-                                          {last_sum_store_, received});
+  added_[c] = emit({.kind = OpKind::AddGroups,
+                    .stream = StreamKind::Update,
+                    .chunk = id,
+                    .gradient_buffer = plan_.chunks[c].gradient_buffer},
+                   {last_sum_store_, received});
   emit_send(Message::Added, id, {added_[c]});
-  if (chunk.update == UpdateTime::Early) emit_update(c, added_[c]);
+  emit_gradient_end(c, added_[c]);
+}
+
+/// The groups of all ranks of this machine are added to the running sum of the machines before.
+void Emitter::emit_chained_addition(ChunkIndex c, OpIndex last_call, OpIndex is_copied) {
+  const RankPlace& place = options_.division.place;
+  const ChunkId id{Space::Weights, c};
+  round_totals_until(num_chained_);
+  const BufferIndex slot = running_slot_of(c, place);
+  OpIndex is_ready = running_slot_is_free(slot);
+  in_running_slot_[slot] = c;
+  const bool has_mates = place.ranks_per_machine() > 1;
+  const OpIndex received = has_mates ? emit_receive(Message::Sums, id) : OpIndex(kNone);
+  if (!is_first_machine(place)) {
+    is_ready = emit_fetch_sum(c, previous_adder(c, place), slot, is_ready);
+    emit_send(Message::SumCopied, id, {is_ready});
+  }
+  added_[c] =
+      emit({.kind = OpKind::AddGroups, .stream = StreamKind::Update, .chunk = id, .slot = slot},
+           {last_call, last_sum_store_, is_copied, received, is_ready});
+  emit_send(Message::Added, id, {added_[c]});
+  ++num_chained_;
+  if (!plan_.chunks[c].is_mine) return;
+  unrounded_.push_back({c, num_chained_ + num_added_before_rounding(place)});
+  if (is_last_machine(place)) round_totals_until(num_chained_);
+}
+
+/// The operation after which a running sum may be written to the slot.
+OpIndex Emitter::running_slot_is_free(BufferIndex slot) {
+  const ChunkIndex former = in_running_slot_[slot];
+  if (former == kNone) return kNone;
+  const RankPlace& place = options_.division.place;
+  if (next_adder(former, place) == place.rank) return rounded_[former];
+  const Message message = is_last_machine(place) ? Message::TotalCopied : Message::SumCopied;
+  return emit_receive(message, {Space::Weights, former}, next_adder(former, place));
+}
+
+/// Copies the running sum of another machine when it is complete.
+OpIndex Emitter::emit_fetch_sum(ChunkIndex c, uint32_t sender, BufferIndex slot, OpIndex is_free) {
+  const ChunkId id{Space::Weights, c};
+  const OpIndex is_there = emit_receive(Message::Added, id, sender);
+  return emit({.kind = OpKind::FetchSum,
+               .stream = StreamKind::Fetch,
+               .chunk = id,
+               .slot = slot,
+               .sender = sender},
+              {is_there, is_free});
+}
+
+/// Rounds the sum of all groups of a chunk of this rank.
+void Emitter::emit_round_total(ChunkIndex c) {
+  const RankPlace& place = options_.division.place;
+  const ChunkId id{Space::Weights, c};
+  BufferIndex slot = running_slot_of(c, place);
+  OpIndex total = added_[c];
+  if (!is_last_machine(place)) {
+    slot = kTotalSlot;
+    total = emit_fetch_sum(c, last_adder(c, place), slot, last_round_);
+    emit_send(Message::TotalCopied, id, {total});
+  }
+  last_round_ = rounded_[c] = emit({.kind = OpKind::RoundTotal,
+                                    .stream = StreamKind::Update,
+                                    .chunk = id,
+                                    .gradient_buffer = plan_.chunks[c].gradient_buffer,
+                                    .slot = slot},
+                                   {total});
+  emit_gradient_end(c, last_round_);
+}
+
+/// Rounds the chunks whose turn it is when the groups of so many chunks are added.
+void Emitter::round_totals_until(uint32_t num_added) {
+  while (!unrounded_.empty() && unrounded_.front().num_added <= num_added) {
+    const ChunkIndex c = unrounded_.front().chunk;
+    unrounded_.pop_front();
+    emit_round_total(c);
+  }
+}
+
+/// A load of weights that are updated in this step waits for the update, also on the receive and
+/// the fetch stream. Another rank may make this update only after this rank has rounded what it
+/// added before. So these totals are rounded first.
+void Emitter::round_totals_before_load(ChunkIndex c) {
+  const RankPlace& place = options_.division.place;
+  if (plan_.chunks[c].update != UpdateTime::Early || num_added_with_[c] == 0) return;
+  round_totals_until(num_added_with_[c] + num_added_before_rounding(place));
+}
+
+/// What follows when the gradient of a chunk of this rank is finished.
+void Emitter::emit_gradient_end(ChunkIndex c, OpIndex rounded) {
+  last_gradient_store_ = rounded;
+  const ChunkRecord& chunk = plan_.chunks[c];
+  if (chunk.update == UpdateTime::Early) emit_update(c, rounded);
   if (chunk.is_speculative()) {
     emit({.kind = OpKind::Speculate,
           .stream = StreamKind::Update,
-          .chunk = id,
+          .chunk = {Space::Weights, c},
           .gradient_buffer = chunk.gradient_buffer},
-         {added_[c]});
+         {rounded});
   }
 }
 
@@ -279,6 +392,7 @@ void Emitter::emit_stores_after(ItemIndex item) {
 
 void Emitter::emit_norm() {
   if (norm_ != kNone) return;
+  round_totals_until(UINT32_MAX);
   emit_send(Message::Norms, {}, {last_gradient_store_});
   const OpIndex received = emit_receive(Message::Norms, {});
   norm_ =
@@ -339,10 +453,12 @@ void Emitter::run() {
   last_update_.assign(layout_.num_chunks(), kNone);
   last_update_of_buffer_.assign(std::max(plan_.gradient_buffers, layout_.num_chunks()), kNone);
   if (chunk_trace_.stores_groups) {
-    slots_.emplace(layout_, chunk_trace_.trained, options_.division.place.num_ranks);
+    slots_.emplace(layout_, chunk_trace_.trained, num_adders(options_.division));
   }
   is_new_.assign(layout_.num_chunks(), false);
   added_.assign(layout_.num_chunks(), kNone);
+  rounded_.assign(layout_.num_chunks(), kNone);
+  num_added_with_.assign(layout_.num_chunks(), 0);
   last_load_of_slot_.assign(kFetchSlots, kNone);
 
   emit_first_updates();
@@ -355,6 +471,7 @@ void Emitter::run() {
   emit_end();
   if (slots_) plan_.sum_slots = slots_->num_slots();
   if (options_.division.place.num_machines > 1) plan_.fetch_slots = kFetchSlots;
+  if (options_.update && options_.division.chains_sums) plan_.running_slots = kRunningSlots;
 }
 
 }  // namespace ebb

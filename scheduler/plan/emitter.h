@@ -2,6 +2,8 @@
 // Each operation lists the operations that it waits for. Part of make_plan(); one thread.
 #pragma once
 
+#include <array>
+#include <deque>
 #include <initializer_list>
 #include <optional>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/plan.h"
 #include "scheduler/plan/residency.h"
+#include "scheduler/plan/running_sums.h"
 #include "scheduler/plan/sum_slots.h"
 
 namespace ebb {
@@ -49,10 +52,20 @@ class Emitter {
   // If the sums of groups are added in host memory:
   void emit_sum_store(Store& store);
   void emit_add_groups(ChunkIndex chunk, OpIndex last_call);
+  void emit_own_addition(ChunkIndex chunk);
+  void emit_gradient_end(ChunkIndex chunk, OpIndex rounded);
+  // If the sums of machines are chained:
+  void emit_chained_addition(ChunkIndex chunk, OpIndex last_call, OpIndex is_copied);
+  OpIndex running_slot_is_free(BufferIndex slot);
+  OpIndex emit_fetch_sum(ChunkIndex chunk, uint32_t sender, BufferIndex slot, OpIndex is_free);
+  void emit_round_total(ChunkIndex chunk);
+  void round_totals_until(uint32_t num_added);
+  void round_totals_before_load(ChunkIndex chunk);
   /// With one rank there are no messages: then these two return kNone.
   OpIndex emit_send(Message message, ChunkId chunk, std::initializer_list<OpIndex> waits,
                     bool deferred = false);
-  OpIndex emit_receive(Message message, ChunkId chunk, bool deferred = false);
+  OpIndex emit_receive(Message message, ChunkId chunk, uint32_t sender = kNone,
+                       bool deferred = false);
   OpIndex added(ChunkIndex chunk);
   void emit_end();
   OpIndex item_op(ItemIndex item) const { return item == kStart ? kNone : op_of_item_[item]; }
@@ -86,8 +99,21 @@ class Emitter {
   std::vector<OpIndex> last_load_of_slot_;  // [fetch slot]
   BufferIndex next_slot_{0};                // of the next fetch
   std::optional<SumSlots> slots_;           // if the sums of groups are added in host memory
-  std::vector<uint32_t> parts_stored_;      // [parameter chunk] gradient chunks stored
-  OpIndex last_gradient_store_ = kNone;     // or the last addition of groups
+  /// [running slot] the chunk whose running sum was in it last
+  std::array<ChunkIndex, kRunningSums> in_running_slot_{};
+  uint32_t num_chained_ = 0;  // additions to running sums
+  /// [parameter chunk] num_chained_ when this rank had added or sent its sums
+  std::vector<uint32_t> num_added_with_;
+  /// Chunks of this rank that are to be rounded when it has added the groups of so many chunks.
+  struct Unrounded {
+    ChunkIndex chunk;
+    uint32_t num_added;
+  };
+  std::deque<Unrounded> unrounded_;
+  std::vector<OpIndex> rounded_;  // [parameter chunk] its RoundTotal
+  OpIndex last_round_ = kNone;
+  std::vector<uint32_t> parts_stored_;   // [parameter chunk] gradient chunks stored
+  OpIndex last_gradient_store_ = kNone;  // or the last rounding of added groups
   OpIndex last_sum_store_ = kNone;
   OpIndex norm_ = kNone;
 };

@@ -19,7 +19,7 @@ RankShare share_of(const Division& division, uint32_t rank) {
   return share;
 }
 
-uint32_t num_far_groups(const Division& division) {
+IndexRange groups_of_machine(const Division& division) {
   const RankPlace& place = division.place;
   const uint32_t per_machine = place.ranks_per_machine();
   const uint32_t first = place.machine_of(place.rank) * per_machine;
@@ -27,7 +27,21 @@ uint32_t num_far_groups(const Division& division) {
     return part_of(division.num_groups, rank, place.num_ranks);
   };
   const IndexRange last = groups(first + per_machine - 1);
-  return division.num_groups - (last.first + last.count - groups(first).first);
+  return {groups(first).first, last.first + last.count - groups(first).first};
+}
+
+uint32_t num_far_groups(const Division& division) {
+  return division.chains_sums ? 0 : division.num_groups - groups_of_machine(division).count;
+}
+
+/// Of M machines, the owners of one would copy the sums of (M - 1) / M of all groups for 1 / M of
+/// all chunks. In a chain, a machine receives a running sum of each chunk; and if it is neither the
+/// first nor the last one, the sums of all groups for its owners.
+bool is_chain_shorter(const Division& division) {
+  const uint64_t num_machines = division.place.num_machines;
+  const uint64_t num_received = num_machines > 2 ? num_machines + 1 : num_machines;
+  return division.num_groups * (num_machines - 1) * size_of(division.sum_type) >
+         num_machines * num_received * sizeof(float);
 }
 
 }  // namespace ebb

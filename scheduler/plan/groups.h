@@ -42,9 +42,15 @@ struct Division {
   uint32_t num_micro_batches = 1;  ///< of all ranks together
   uint32_t num_groups = 1;         ///< of all ranks together
   /// The stored sums of groups wait in device memory, and the device of a chunk's owner adds them.
-  /// Otherwise they wait in host memory, and the processor adds them. REQUIRES: stores_groups(),
-  /// and the device of each rank can read the memory of the devices of all others.
+  /// Otherwise they wait in host memory, and the processor adds them. If sums are chained, it is
+  /// the device of the rank that adds those of its machine. REQUIRES: stores_groups(); the device
+  /// of each rank can read the memory of the devices of all others of its machine; and there is one
+  /// machine, or sums are chained.
   bool sums_on_devices = false;
+  /// One rank of each machine adds the groups of its machine to the sum of the machines before
+  /// (scheduler/plan/running_sums.h). Otherwise the owner of a chunk copies the stored sums of all
+  /// groups of other machines. REQUIRES: there are several machines.
+  bool chains_sums = false;
   /// The type of the stored sums of groups: F32, or BF16, which needs half of the memory and of the
   /// copies. F32 if there is only one group.
   DType sum_type = DType::F32;
@@ -69,7 +75,22 @@ struct RankShare {
   std::vector<uint32_t> group_of = {};
 };
 RankShare share_of(const Division& division, uint32_t rank);
-/// The number of groups of ranks on other machines than that of division.place.
+/// The groups of all ranks of the machine of division.place.
+IndexRange groups_of_machine(const Division& division);
+/// The groups whose stored sums the rank that adds them copies from other machines.
 uint32_t num_far_groups(const Division& division);
+/// The rank that adds the stored sums of division.place.rank for a parameter chunk.
+inline uint32_t adder_of(const Division& division, ChunkIndex chunk) {
+  const RankPlace& place = division.place;
+  return division.chains_sums ? place.rank_for(chunk, place.machine_of(place.rank))
+                              : owner_of(chunk, place.num_ranks);
+}
+/// So many ranks add the stored sums of a rank.
+inline uint32_t num_adders(const Division& division) {
+  return division.chains_sums ? division.place.ranks_per_machine() : division.place.num_ranks;
+}
+/// Does each machine receive fewer bytes if sums are chained? With few groups on each machine,
+/// running sums in fp32 are more than the stored sums of all groups. The same on all ranks.
+bool is_chain_shorter(const Division& division);
 
 }  // namespace ebb

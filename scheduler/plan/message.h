@@ -3,14 +3,14 @@
 // values.
 //
 // Each rank has a plan of its own. It loads weights from the memory of their owner, stores gradient
-// sums in sum slots of its own memory, of the host or of the device, and adds and updates its own
-// chunks only. The weights of an owner on another machine are fetched to a fetch slot in host
-// memory and loaded from there; or, with Schedule::copies_weights, one rank of each machine fetches
-// each chunk of another machine once in a step, to a copy from which all ranks of its machine load
-// it (ChunkRecord::is_copied). Op::slot is the
-// index of such a slot: in a store or a share of complete gradient sums of a sum slot, in a fetch
-// to a fetch slot and in the load from there of this slot. It is kNone for the copy of a machine.
-// docs/ranks.md has an example.
+// sums in sum slots of its own memory, of the host or of the device, and updates its own chunks
+// only. The owner of a chunk adds its sums, or a rank of each machine does (running_sums.h). The
+// weights of an owner on another machine are fetched to a fetch slot in host memory and loaded from
+// there; or, with Schedule::copies_weights, one rank of each machine fetches each chunk of another
+// machine once in a step, to a copy from which all ranks of its machine load it
+// (ChunkRecord::is_copied). Op::slot is the index of such a slot: in a store or a share of complete
+// gradient sums of a sum slot, in a fetch to a fetch slot and in the load from there of this slot.
+// It is kNone for the copy of a machine. docs/ranks.md has an example.
 #pragma once
 
 #include <cstdint>
@@ -26,23 +26,43 @@ enum class Message : uint8_t {
   /// no rank waits.
   Weights,
   /// The weights of a chunk of another machine are in the copy of this machine
-  /// (ChunkRecord::is_copied). The rank that fetched them sends it to the others of its machine.
+  /// (ChunkRecord::is_copied). The rank that fetched them sends it to the others of its machine,
+  /// and
+  /// to the rank of the next machine that fetches them from it (RankPlace::is_copied_further).
   Copied,
   /// All gradient sums of a rank for a parameter chunk are in slots, and the rank no longer needs
-  /// the present weights of the chunk. All other ranks send it to the owner.
+  /// the present weights of the chunk. All other ranks send it to the owner; if sums are chained,
+  /// those of its machine send it to the rank that adds them.
   Sums,
-  Added,  ///< the sums of a parameter chunk are added, so their slots are free; the owner sends it
+  /// The sums of a parameter chunk are added, so their slots are free. The rank that added them
+  /// sends it (adder_of()). If sums are chained, this is a rank of each machine; its running sum is
+  /// then complete, and it and the ranks whose sums it added need no present weights any more.
+  Added,
+  /// The running sum of the machine before is copied, so its slot is free.
+  SumCopied,
+  /// The owner has copied the sum of all groups from the last machine, so its slot is free.
+  TotalCopied,
   /// A rank has made the partial norms of its chunks. All ranks send it, and each receives those of
   /// all others.
   Norms,
 };
 std::string_view name_of(Message message);
-/// The stream of a Send. Messages of the owner follow an operation of the update stream, and run
+/// The stream of a Send. Messages that follow an operation of the update or the fetch stream run
 /// there: on the send stream they would delay the later messages of this rank until it ends.
 constexpr StreamKind stream_of_send(Message message) {
-  if (message == Message::Copied) return StreamKind::Fetch;
-  const bool is_of_owner = message == Message::Weights || message == Message::Added;
-  return is_of_owner ? StreamKind::Update : StreamKind::Send;
+  switch (message) {
+    case Message::Weights:
+    case Message::Added:
+      return StreamKind::Update;
+    case Message::Copied:
+    case Message::SumCopied:
+    case Message::TotalCopied:
+      return StreamKind::Fetch;
+    case Message::Sums:
+    case Message::Norms:
+      break;
+  }
+  return StreamKind::Send;
 }
 
 }  // namespace ebb

@@ -6,13 +6,15 @@ namespace ebb {
 
 std::string_view name_of(OpKind kind) {
   static constexpr std::string_view kNames[] = {
-      "call", "round",   "update", "speculate", "store partial norms", "norm", "add groups",
-      "send", "receive", "move",   "drop"};
+      "call",    "round",      "update",    "speculate",   "store partial norms",
+      "norm",    "add groups", "fetch sum", "round total", "send",
+      "receive", "move",       "drop"};
   return kNames[static_cast<int>(kind)];
 }
 
 std::string_view name_of(Message message) {
-  static constexpr std::string_view kNames[] = {"weights", "copied", "sums", "added", "norms"};
+  static constexpr std::string_view kNames[] = {"weights",    "copied",       "sums", "added",
+                                                "sum copied", "total copied", "norms"};
   return kNames[static_cast<int>(message)];
 }
 
@@ -37,6 +39,12 @@ Op make_move(ChunkId chunk, Tier from, Tier to, BlockIndex block) {
           .to = to,
           .chunk = chunk,
           .block = block};
+}
+
+Op make_fetch(ChunkId chunk, uint32_t from_rank) {
+  Op op = make_move(chunk, Tier::Peer, Tier::Host);
+  op.sender = from_rank;
+  return op;
 }
 
 }  // namespace ebb

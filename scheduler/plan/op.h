@@ -42,12 +42,19 @@ enum class OpKind : uint8_t {
   /// skipped: undo all speculative updates. (Without clipping and fp16 no step is skipped: the run
   /// ends with a NumericError.) A Norm names only the last store of a gradient or of partial norms,
   /// because the others come before that one on the store stream; with groups, it names the last
-  /// AddGroups. With several ranks it also names the Receive of the norms.
+  /// AddGroups or RoundTotal. With several ranks it also names the Receive of the norms.
   Norm,
   /// Add the stored sums of all groups for a parameter chunk of this rank, and make its partial
   /// norms. The sum is rounded to the finished gradient, in a gradient buffer, or on the device if
   /// the device updates the chunk. It takes the place of Round.
+  /// If sums are chained, it adds those of the groups of this machine to the running sum in a slot,
+  /// for any parameter chunk, and makes no norms.
   AddGroups,
+  /// Copy the running sum of a parameter chunk from the rank Op::sender of another machine.
+  FetchSum,
+  /// Round the running sum of all groups to the finished gradient of a parameter chunk of this
+  /// rank, and make its partial norms.
+  RoundTotal,
   Send,     ///< tell the other ranks that something is done (Op::message)
   Receive,  ///< wait until the other ranks have told this one (Op::message)
   Move,     ///< copy a chunk from one tier to another; from None: allocate, copy nothing
@@ -76,9 +83,13 @@ struct Op {
   /// is on the device, or the operation has none.
   BufferIndex gradient_buffer = kNone;
   /// With several groups or ranks: where complete gradient sums are stored, or weights of another
-  /// machine wait for their load (message.h).
+  /// machine wait for their load (message.h). AddGroups, FetchSum, RoundTotal: where a running sum
+  /// is (running_sums.h); kNone if sums are not chained.
   BufferIndex slot = kNone;
   Message message = Message::Weights;  ///< Send, Receive
+  /// Receive: the rank whose message it waits for; kNone for Sums and Norms, which several send.
+  /// FetchSum, fetch: the rank from which it copies.
+  uint32_t sender = kNone;
   /// Update: it belongs to the step before this one. Send, Receive of weights: after that update.
   bool deferred = false;
   uint32_t first_wait = 0;  ///< in Plan::waits; they name earlier operations
@@ -129,6 +140,8 @@ inline constexpr MoveInfo kMoves[] = {
 const MoveInfo* find_move(Tier from, Tier to);
 /// A Move of the chunk on its stream. Throws LogicError if the move does not exist.
 Op make_move(ChunkId chunk, Tier from, Tier to, BlockIndex block = kNone);
+/// A fetch of weights from the memory of the rank `from_rank`: the owner, or one that has a copy.
+Op make_fetch(ChunkId chunk, uint32_t from_rank);
 /// The name of a move ("load"), or the name of the kind.
 std::string_view name_of(const Op& op);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/planes.h"
+#include "scheduler/plan/running_sums.h"
 
 namespace ebb {
 
@@ -52,20 +53,38 @@ const ChunkRecord& record_of(const Op& op, const RankStep& step) {
   return step.plan.chunks[op.chunk.index];
 }
 
+double running_bytes(const Layout& layout, ChunkIndex chunk) {
+  return static_cast<double>(layout.running_sum_bytes(chunk));
+}
+
+/// The groups of this machine and the running sum are read, and the running sum is written.
+double chained_bytes(const RankStep& step, ChunkIndex chunk) {
+  const Division& division = step.plan.division;
+  return stored_sum_bytes(step, groups_of_machine(division).count, chunk) +
+         running_bytes(step.layout, chunk) * (is_first_machine(division.place) ? 1 : 2);
+}
+
 /// The time in which a device adds the sums of all groups: it reads those of other ranks in the
 /// memory of their devices, and for each addition it reads the stored sum, and reads and writes an
 /// fp32 sum, in its own memory. If the host makes the update, the device then stores the gradient,
-/// which the host copies to its buffer.
+/// which the host copies to its buffer. In a chain, it loads and stores a running sum instead,
+/// which is taken to be in pinned memory.
 double device_add_s(const RankStep& step, ChunkIndex chunk, const Machine& machine) {
   const Division& division = step.plan.division;
   const uint32_t num_own = share_of(division, division.place.rank).groups.count;
-  const uint32_t num_groups = division.num_groups;
+  const uint32_t num_groups = groups_of_machine(division).count;
   const double added_bytes = stored_sum_bytes(step, num_groups, chunk) +
                              sum_bytes(step.layout, chunk, 2.0 * sizeof(float) * num_groups);
   const double added_s = std::max(
       time_of(stored_sum_bytes(step, num_groups - num_own, chunk), machine.peer_bytes_per_s),
       time_of(added_bytes, machine.device_bytes_per_s));
   if (step.plan.chunks[chunk].is_on_owner()) return added_s;
+  if (division.chains_sums) {
+    const double running = running_bytes(step.layout, chunk);
+    const double before = is_first_machine(division.place) ? 0 : running;
+    return added_s + time_of(before, machine.load_bytes_per_s) +
+           time_of(running, machine.store_bytes_per_s);
+  }
   const double stored_bytes = gradient_bytes(step.layout, chunk);
   return added_s + time_of(stored_bytes, machine.store_bytes_per_s) +
          time_of(2 * stored_bytes, machine.update_bytes_per_s);
@@ -102,7 +121,13 @@ double moved_bytes(const Op& op, const RankStep& step) {
       return sum_bytes(layout, ChunkIndex(op.chunk.index), sizeof(float)) +
              gradient_bytes(layout, ChunkIndex(op.chunk.index));
     case OpKind::AddGroups:
+      if (step.plan.division.chains_sums) return chained_bytes(step, ChunkIndex(op.chunk.index));
       return stored_sum_bytes(step, step.plan.division.num_groups, ChunkIndex(op.chunk.index)) +
+             gradient_bytes(layout, ChunkIndex(op.chunk.index));
+    case OpKind::FetchSum:
+      return running_bytes(layout, ChunkIndex(op.chunk.index));
+    case OpKind::RoundTotal:
+      return running_bytes(layout, ChunkIndex(op.chunk.index)) +
              gradient_bytes(layout, ChunkIndex(op.chunk.index));
     case OpKind::Speculate:
     case OpKind::Update: {
@@ -157,7 +182,11 @@ double host_bytes(const Op& op, const RankStep& step) {
   const bool ends_gradient = op.kind == OpKind::AddGroups || op.kind == OpKind::Update;
   if (ends_gradient && record_of(op, step).is_on_owner()) return 0;
   if (op.kind == OpKind::AddGroups && step.plan.division.sums_on_devices) {
-    return 3 * gradient_bytes(step.layout, ChunkIndex(op.chunk.index));
+    const Division& division = step.plan.division;
+    const ChunkIndex chunk(op.chunk.index);
+    // A gradient passes through another buffer.
+    if (!division.chains_sums) return 3 * gradient_bytes(step.layout, chunk);
+    return (is_first_machine(division.place) ? 1 : 2) * running_bytes(step.layout, chunk);
   }
   const double of_network = kHostBytesOfNetworkByte * network_bytes(op, step);
   const bool uses_host = op.stream == StreamKind::Load || op.stream == StreamKind::Store ||
@@ -166,13 +195,20 @@ double host_bytes(const Op& op, const RankStep& step) {
 }
 
 double network_bytes(const Op& op, const RankStep& step) {
-  if (is_fetch(op)) return moved_bytes(op, step);
+  if (is_fetch(op) || op.kind == OpKind::FetchSum) return moved_bytes(op, step);
   if (op.kind != OpKind::AddGroups) return 0;
   return stored_sum_bytes(step, num_far_groups(step.plan.division), ChunkIndex(op.chunk.index));
 }
 
 double network_s(const Op& op, const RankStep& step, const Machine& machine) {
   return time_of(network_bytes(op, step), machine.network_bytes_per_s);
+}
+
+double running_sum_s(ChunkIndex chunk, const RankStep& step, const Machine& machine) {
+  const ChunkId id{Space::Weights, chunk};
+  const Op fetch{.kind = OpKind::FetchSum, .stream = StreamKind::Fetch, .chunk = id};
+  const Op add{.kind = OpKind::AddGroups, .stream = StreamKind::Update, .chunk = id};
+  return network_s(fetch, step, machine) + duration_s(add, step, machine);
 }
 
 SimulatedRanks together(std::span<const RankStep> ranks, const Machine& machine) {

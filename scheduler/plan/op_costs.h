@@ -29,12 +29,16 @@ bool is_done_before(const Op& op, const Plan& plan);
 /// Seconds of an operation at full speed, without its time on the network.
 double duration_s(const Op& op, const RankStep& step, const Machine& machine);
 
-/// What an operation receives from other machines: weights that it fetches, or gradient sums that
-/// it adds.
+/// What an operation receives from other machines: weights or running sums that it fetches, or
+/// gradient sums that it adds.
 double network_bytes(const Op& op, const RankStep& step);
 
 /// The time in which the network brings these bytes, if nothing else uses it.
 double network_s(const Op& op, const RankStep& step, const Machine& machine);
+
+/// The time in which a rank copies the running sum of a chunk from the machine before, and adds the
+/// groups of its machine. `machine`: the part of a rank.
+double running_sum_s(ChunkIndex chunk, const RankStep& step, const Machine& machine);
 
 /// What an operation reads and writes in host memory (docs/memory.md, "Traffic of host memory").
 double host_bytes(const Op& op, const RankStep& step);

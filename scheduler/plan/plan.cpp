@@ -142,7 +142,7 @@ Plan make_warm_up_plan(const Plan& plan, const Layout& layout) {
       add(load, kNone);
       continue;
     }
-    Op fetch = make_move(id, Tier::Peer, Tier::Host);
+    Op fetch = make_fetch(id, chunk.owner);
     load.slot = fetch.slot = BufferIndex(0);
     last_load = add(load, add(fetch, last_load));
     warm_up.fetched_bytes += layout.used_bytes(id);

@@ -119,13 +119,14 @@ struct Plan {
   std::vector<uint32_t> stored_sums =
       {};  ///< chunks of gradient sums that leave the device between uses, ascending
   std::vector<uint32_t> stored_activations =
-      {};                     ///< chunks of activations that leave between uses, ascending
-  size_t loaded_bytes = 0;    ///< of chunks; also of those that are gathered
-  size_t gathered_bytes = 0;  ///< of weights from the devices of their owners
-  size_t stored_bytes = 0;    ///< of stores to host memory; not of partial norms and AddGroups
-  uint32_t fetch_slots = 0;   ///< for Op::slot of weights
-  size_t fetched_bytes = 0;   ///< of chunks
-  uint32_t peak_blocks = 0;   ///< the most blocks in use at once
+      {};                      ///< chunks of activations that leave between uses, ascending
+  size_t loaded_bytes = 0;     ///< of chunks; also of those that are gathered
+  size_t gathered_bytes = 0;   ///< of weights from the devices of their owners
+  size_t stored_bytes = 0;     ///< of stores to host memory; not of partial norms and AddGroups
+  uint32_t fetch_slots = 0;    ///< for Op::slot of weights
+  uint32_t running_slots = 0;  ///< for Op::slot of running sums; the same on all ranks
+  size_t fetched_bytes = 0;    ///< of chunks
+  uint32_t peak_blocks = 0;    ///< the most blocks in use at once
 
   /// The number of chunks of which this is true, for example count(&ChunkRecord::is_deferred).
   uint32_t count(bool (ChunkRecord::*is)() const) const;

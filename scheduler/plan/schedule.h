@@ -65,9 +65,13 @@ struct ScheduleFields {
   Field<MicroBatchOrder> micro_batch_order = {};
   Field<RecomputeType> recompute = {};
   Field<ActivationPlacement> activations = {};
-  /// Division::sums_on_devices: possible on one machine whose devices can read each other's memory
-  /// (Budgets::peer_access), and for the groups of one rank.
+  /// Division::sums_on_devices: possible if the devices of a machine can read each other's memory
+  /// (Budgets::peer_access), and for the groups of one rank. With several machines, only if sums
+  /// are chained.
   Field<bool> sums_on_devices = {};
+  /// Division::chains_sums. Ignored with one machine. If it is not given, is_chain_shorter()
+  /// decides.
+  Field<bool> chains_sums = {};
   /// With several machines (ignored with one): each machine has a copy of the weights of the
   /// others, to which a step fetches each chunk of another machine once (ChunkRecord::is_copied).
   /// Otherwise each rank fetches weights for itself before each load.

@@ -11,11 +11,14 @@ uint64_t key_of(const Op& op) {
 }  // namespace
 
 Sends::Sends(std::span<const Plan* const> plans)
-    : plans_(plans.begin(), plans.end()), sends_(plans.size()) {
+    : plans_(plans.begin(), plans.end()), sends_(plans.size()), last_added_(plans.size()) {
   for (size_t place = 0; place < plans.size(); ++place) {
     for (OpIndex i{0}; i < plans[place]->ops.size(); ++i) {
       const Op& op = plans[place]->ops[i];
-      if (op.kind == OpKind::Send) sends_[place].emplace(key_of(op), i);
+      if (op.kind != OpKind::Send) continue;
+      sends_[place].emplace(key_of(op), i);
+      const bool is_chained = plans[place]->division.chains_sums;
+      if (is_chained && op.message == Message::Added) last_added_[place] = i;
     }
   }
   if (plans.empty()) return;
@@ -45,12 +48,21 @@ OpIndex Sends::find_in_same_round(uint32_t place, Op receive) const {
 }
 
 OpIndex Sends::find_before(uint32_t place, Op receive) const {
-  for (uint32_t c = receive.chunk.index + 1; c-- > 0;) {
+  for (uint32_t c = receive.chunk.index; c-- > 0;) {
     receive.chunk.index = c;
     const OpIndex send = find(place, receive);
     if (send != kNone) return send;
   }
   return kNone;
+}
+
+OpIndex Sends::find_addition_before(uint32_t place, const Op& receive) const {
+  Op added{.chunk = receive.chunk, .message = Message::Added};
+  const OpIndex own = find(place, added);
+  added.chunk.index += plans_[place]->division.place.ranks_per_machine();
+  const OpIndex before = find(place, added);
+  // Elsewhere the rank might wait for itself.
+  return before != kNone && own != kNone && before < own ? before : OpIndex(kNone);
 }
 
 // A backward comes to the chunks in falling order.
@@ -59,8 +71,10 @@ OpIndex Sends::find_in_round_before(uint32_t place, Op receive, const Op& sums) 
   receive.chunk.index = round * num_ranks_ + first_ + place;
   if (receive.chunk.index <= c) receive.chunk.index += num_ranks_;
   const OpIndex send = find(place, receive);
+  OpIndex own = find(place, sums);
+  if (own == kNone) own = find(place, {.chunk = sums.chunk, .message = Message::Added});
   // Elsewhere the rank might wait for itself.
-  return send != kNone && send < find(place, sums) ? send : OpIndex(kNone);
+  return send != kNone && send < own ? send : OpIndex(kNone);
 }
 
 }  // namespace ebb

@@ -8,6 +8,10 @@
 // in falling order, an owner adds sums when all ranks have sent them and it has added those of its
 // chunk in round i + 1. So it is taken to send when all ranks with plans have sent their sums of
 // this chunk, and the rank that stands for it has sent the message about its chunk of that round.
+// Where sums are chained, the rank of another machine that adds the groups of a chunk does so
+// directly before or after the receiver. So it is taken to send its messages about this chunk when
+// the receiver has added the chunk before; but the last rank of the chain adds after all others
+// (Sender::num_relays). The owner whose total is complete last sends its norms after that.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +20,18 @@
 #include <vector>
 
 #include "scheduler/plan/plan.h"
+#include "scheduler/plan/running_sums.h"
 
 namespace ebb {
 
 /// A Send for which a Receive waits.
 struct Sender {
   uint32_t place;  ///< of the plan that has it
-  OpIndex send;
-  bool is_far;  ///< its rank, or the one that it stands for, is on another machine
+  OpIndex send;    ///< kNone: the beginning of the step
+  bool is_far;     ///< its rank, or the one that it stands for, is on another machine
+  /// The message comes when so many ranks of other machines, one after the other, have copied the
+  /// running sum of the chunk and added to it, or have copied its weights, after this Send.
+  uint32_t num_relays = 0;
 };
 
 /// The Sends of a step, by message.
@@ -38,13 +46,14 @@ class Sends {
   /// without a plan counts as sent if no Send stands for it.
   template <class IsDone>
   bool are_done(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
+    if (receive.sender == kNone) return have_all_sent(receive, receiver, is_done);
+    const uint32_t place = receive.sender - first_;
+    if (place < plans_.size()) return has_sent(receive, receiver, place, is_done);
     if (receive.message == Message::Copied) return has_fetcher_sent(receive, receiver, is_done);
-    const bool of_all = receive.message == Message::Sums || receive.message == Message::Norms;
-    if (!of_all) return has_owner_sent(receive, receiver, is_done);
-    for (uint32_t place = 0; place < plans_.size(); ++place) {
-      if (place != receiver && !has_sent(receive, receiver, place, is_done)) return false;
-    }
-    return true;
+    const bool is_chained = plans_[receiver]->division.chains_sums;
+    return is_chained && receive.message != Message::Weights
+               ? has_adder_sent(receive, receiver, is_done)
+               : has_owner_sent(receive, receiver, is_done);
   }
 
  private:
@@ -55,30 +64,72 @@ class Sends {
     return send != kNone && is_done(Sender{place, send, is_far(receiver, place)});
   }
   template <class IsDone>
-  bool has_owner_sent(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
-    const uint32_t owner = plans_[receiver]->chunks[receive.chunk.index].owner;
-    const uint32_t place = owner - first_;
-    if (place < plans_.size()) return has_sent(receive, receiver, place, is_done);
-    if (was_sent_before(receive, receiver)) return true;
-    const Op sums{.chunk = receive.chunk, .message = Message::Sums};
-    const auto is_done_far = [&](uint32_t at, OpIndex send) {
-      return send == kNone || is_done(Sender{at, send, is_far(receiver, place)});
-    };
-    const uint32_t stands_in = owner % static_cast<uint32_t>(plans_.size());
-    if (receive.deferred) return is_done_far(stands_in, find_in_same_round(stands_in, receive));
-    for (uint32_t at = 0; at < plans_.size(); ++at) {
-      if (!is_done_far(at, find(at, sums))) return false;
-    }
-    return is_done_far(stands_in, find_in_round_before(stands_in, receive, sums));
-  }
-
-  template <class IsDone>
   bool has_fetcher_sent(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
-    const RankPlace& of_receiver = plans_[receiver]->division.place;
-    const uint32_t place = of_receiver.fetcher_of(ChunkIndex(receive.chunk.index)) - first_;
-    if (place < plans_.size()) return has_sent(receive, receiver, place, is_done);
-    const OpIndex send = find_before(receiver, receive);
-    return send == kNone || is_done(Sender{receiver, send, false});
+    const RankPlace& place = plans_[receiver]->division.place;
+    if (place.is_near(receive.sender)) {
+      return has_sent_if_known(find_before(receiver, receive), receiver, false, is_done);
+    }
+    Op updated = receive;
+    updated.message = Message::Weights;
+    updated.deferred = true;
+    updated.sender = owner_of(ChunkIndex(receive.chunk.index), num_ranks_);
+    const uint32_t num_machines = place.num_machines, first = place.machine_of(updated.sender);
+    const uint32_t num_relays =
+        (place.machine_of(receive.sender) + num_machines - first) % num_machines;
+    bool is_awaited = false;
+    const bool has_sent = has_owner_sent(updated, receiver, [&](Sender sender) {
+      is_awaited = true;
+      sender.num_relays = num_relays;
+      return is_done(sender);
+    });
+    return is_awaited ? has_sent : is_done(Sender{receiver, kNone, true, num_relays});
+  }
+  /// For Sums and Norms. Of chained sums, only those of the machine are sent to a rank.
+  template <class IsDone>
+  bool have_all_sent(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
+    const bool only_near =
+        receive.message == Message::Sums && plans_[receiver]->division.chains_sums;
+    for (uint32_t place = 0; place < plans_.size(); ++place) {
+      if (place == receiver || (only_near && is_far(receiver, place))) continue;
+      if (!has_sent(receive, receiver, place, is_done)) return false;
+    }
+    const bool waits_for_chain = receive.message == Message::Norms && plans_.size() < num_ranks_ &&
+                                 last_added_[receiver] != kNone;
+    if (!waits_for_chain) return true;
+    const uint32_t num_relays = num_added_before_rounding(plans_[receiver]->division.place);
+    return is_done(Sender{receiver, last_added_[receiver], true, num_relays});
+  }
+  /// Is the Send done that stands for that of a rank without a plan? True if there is none.
+  template <class IsDone>
+  bool has_sent_if_known(OpIndex send, uint32_t at, bool is_far, const IsDone& is_done) const {
+    return send == kNone || is_done(Sender{at, send, is_far});
+  }
+  template <class IsDone>
+  bool has_owner_sent(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
+    if (was_sent_before(receive, receiver)) return true;
+    const bool is_far = this->is_far(receiver, receive.sender - first_);
+    const uint32_t stands_in = receive.sender % static_cast<uint32_t>(plans_.size());
+    if (receive.deferred) {
+      const OpIndex send = find_in_same_round(stands_in, receive);
+      return has_sent_if_known(send, stands_in, is_far, is_done);
+    }
+    const Op sums{.chunk = receive.chunk, .message = Message::Sums};
+    for (uint32_t at = 0; at < plans_.size(); ++at) {
+      if (!has_sent_if_known(find(at, sums), at, is_far, is_done)) return false;
+    }
+    const OpIndex send = find_in_round_before(stands_in, receive, sums);
+    return has_sent_if_known(send, stands_in, is_far, is_done);
+  }
+  template <class IsDone>
+  bool has_adder_sent(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
+    const RankPlace& place = plans_[receiver]->division.place;
+    const bool is_total = receive.sender == last_adder(ChunkIndex(receive.chunk.index), place);
+    if (is_total && receive.message == Message::Added) {
+      const OpIndex own = find(receiver, receive);
+      return own == kNone || is_done(Sender{receiver, own, true, num_added_before_rounding(place)});
+    }
+    const bool is_far = this->is_far(receiver, receive.sender - first_);
+    return has_sent_if_known(find_addition_before(receiver, receive), receiver, is_far, is_done);
   }
 
   /// Is the message that of an update that a rank made and sent in the step before?
@@ -94,6 +145,9 @@ class Sends {
   /// there is none. `sums`: the message about sums of the same chunk.
   OpIndex find_in_same_round(uint32_t place, Op receive) const;
   OpIndex find_in_round_before(uint32_t place, Op receive, const Op& sums) const;
+  /// The plan's own message that it has added the chunk that it adds before this one; kNone if
+  /// there is none.
+  OpIndex find_addition_before(uint32_t place, const Op& receive) const;
   /// The plan's own message of this kind about the nearest chunk before that of the message; kNone
   /// if there is none.
   OpIndex find_before(uint32_t place, Op receive) const;
@@ -102,6 +156,7 @@ class Sends {
   uint32_t first_ = 0;  // the rank of the first plan
   uint32_t num_ranks_ = 0;
   std::vector<std::unordered_map<uint64_t, OpIndex>> sends_;  // [place] by message
+  std::vector<OpIndex> last_added_;  // [place] about the last running sum; kNone: not chained
 };
 
 }  // namespace ebb

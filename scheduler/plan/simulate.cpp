@@ -125,21 +125,34 @@ class Clockwork {
   bool is_there(const Rank& receiver, const Op& op) const {
     if (op.kind != OpKind::Receive || !waits_) return true;
     return sends_.are_done(op, place_of(receiver), [&](const Sender& sender) {
-      return ranks_[sender.place].done[sender.send] != 0;
+      return sender.send == kNone || ranks_[sender.place].done[sender.send] != 0;
     });
   }
   uint32_t place_of(const Rank& rank) const { return static_cast<uint32_t>(&rank - ranks_.data()); }
 
   /// How long the message still takes from other machines. REQUIRES: is_there().
   double message_left_s(const Rank& receiver, const Op& op) const {
-    if (op.kind != OpKind::Receive || !waits_ || machine_.message_s == 0) return 0;
+    if (op.kind != OpKind::Receive || !waits_) return 0;
     double arrives_s = 0;
     sends_.are_done(op, place_of(receiver), [&](const Sender& sender) {
-      const double sent_s = ranks_[sender.place].result.ops[sender.send].end_s;
-      if (sender.is_far) arrives_s = std::max(arrives_s, sent_s + machine_.message_s);
+      const Rank& rank = ranks_[sender.place];
+      const bool is_known = sender.send != kNone;
+      const double sent_s = is_known ? rank.result.ops[sender.send].end_s : 0;
+      const ChunkId chunk = (is_known ? rank.op(sender.send) : op).chunk;
+      const double relays_s =
+          sender.num_relays > 0 ? sender.num_relays * relay_s(rank.step, op.message, chunk) : 0;
+      if (sender.is_far) arrives_s = std::max(arrives_s, sent_s + relays_s + machine_.message_s);
       return true;
     });
     return std::max(0.0, arrives_s - now_s_);
+  }
+
+  /// How long a rank of another machine takes to pass on the weights or the running sum of a chunk.
+  double relay_s(const RankStep& step, Message message, ChunkId chunk) const {
+    const double copied_s = message == Message::Copied
+                                ? network_s(make_fetch(chunk, 0), step, of_rank_)
+                                : running_sum_s(ChunkIndex(chunk.index), step, of_rank_);
+    return copied_s + machine_.message_s;
   }
 
   void start_all() {
@@ -250,15 +263,20 @@ class Clockwork {
   void share_network() {
     const auto num_machines = static_cast<double>(sent_.size());
     // An addition receives the same from each other machine. Where ranks stand for all, so do the
-    // additions of the other machines, and half of the machines are taken to fetch the same chunk
-    // (docs/ranks.md, "Many machines").
+    // additions of the other machines, and a fetch takes as many times longer as in simulations of
+    // all ranks (docs/decisions.md, "One rank stands for a thousand"). A running sum is fetched by
+    // one machine.
     const double of_addition = stand_for_all_ ? 1 : 1 / (num_machines - 1);
     const double of_fetch = stand_for_all_ ? num_machines / 2 : 1;
+    const double of_copy =
+        stand_for_all_ ? std::min(of_fetch, 2 * num_machines / (num_machines - 1)) : 1;
     network_changes_ = false;
     std::ranges::fill(sent_, 0);
     for_each_on_network([&](const Rank& rank, const Work& work) {
       if (const auto from = source_of(rank, work)) {
-        sent_[*from] += work.network * of_fetch;
+        const Op& op = rank.op(work.op);
+        const double of_weights = op.slot != kNone ? of_fetch : of_copy;
+        sent_[*from] += work.network * (is_fetch(op) ? of_weights : 1);
         return;
       }
       for (uint32_t m = 0; m < sent_.size(); ++m) {
@@ -305,8 +323,7 @@ class Clockwork {
   static std::optional<uint32_t> source_of(const Rank& rank, const Work& work) {
     const Op& op = rank.op(work.op);
     if (op.stream != StreamKind::Fetch) return std::nullopt;
-    const Plan& plan = rank.step.plan;
-    return plan.division.place.machine_of(plan.chunks[op.chunk.index].owner);
+    return rank.step.plan.division.place.machine_of(op.sender);
   }
 
   /// What the ranks of one machine do shares its cores or its host memory.

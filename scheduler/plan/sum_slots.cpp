@@ -8,11 +8,11 @@ namespace ebb {
 namespace {
 
 // So many of the slots that became free last are not used again yet, and so the store of a sum
-// rarely waits for another rank. The slots hold the sums of a parameter chunk of each rank, which
-// is two chunks of fp32 sums in each group, so that all owners can add at the same time.
-size_t num_resting(uint32_t num_ranks, uint32_t num_groups) {
+// rarely waits for another rank. The slots hold the sums of a parameter chunk of each rank
+// that adds, which is two chunks of fp32 sums in each group, so that all can add at the same time.
+size_t num_resting(uint32_t num_adders, uint32_t num_groups) {
   constexpr size_t kFewest = 4;
-  return std::max(kFewest, size_t{2} * num_ranks * num_groups);
+  return std::max(kFewest, size_t{2} * num_adders * num_groups);
 }
 
 }  // namespace
@@ -35,9 +35,9 @@ std::vector<uint32_t> sum_chunks_of(const Layout& layout, const std::vector<bool
   return sums;
 }
 
-SumSlots::SumSlots(const Layout& layout, const std::vector<bool>& trained, uint32_t num_ranks)
+SumSlots::SumSlots(const Layout& layout, const std::vector<bool>& trained, uint32_t num_adders)
     : layout_(layout),
-      num_resting_(num_resting(num_ranks, layout.num_groups())),
+      num_resting_(num_resting(num_adders, layout.num_groups())),
       sums_of_(layout.num_chunks()),
       num_left_(layout.num_chunks(Space::GradientSums)),
       slot_of_(layout.num_chunks(Space::GradientSums)) {
@@ -69,8 +69,8 @@ void SumSlots::add(ChunkIndex chunk) {
   }
 }
 
-uint32_t count_sum_slots(const ChunkTrace& chunk_trace, const Layout& layout, uint32_t num_ranks) {
-  SumSlots slots(layout, chunk_trace.trained, num_ranks);
+uint32_t count_sum_slots(const ChunkTrace& chunk_trace, const Layout& layout, uint32_t num_adders) {
+  SumSlots slots(layout, chunk_trace.trained, num_adders);
   for (ItemIndex i{0}; i < chunk_trace.items.size(); ++i) {
     const ChunkTraceItem& item = chunk_trace.items[i];
     if (item.is_round()) slots.add(item.rounded_chunk);

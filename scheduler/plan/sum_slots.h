@@ -1,9 +1,9 @@
 // Memory for gradient sums on their way to the rank that adds them.
 //
 // A chunk of gradient sums is stored in a slot of its rank's memory, of the host or of the device.
-// Its content stays there until the owners of all parameter chunks to which it belongs have added
-// it. SumSlots assigns the slots while a plan is made, so the calls come in the order of the plan.
-// Part of make_plan(); one thread.
+// Its content stays there until it is added for all parameter chunks to which it belongs: by their
+// owners, or in a chain by ranks of this machine. SumSlots assigns the slots while a plan is made,
+// so the calls come in the order of the plan. Part of make_plan(); one thread.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,9 @@ std::vector<uint32_t> sum_chunks_of(const Layout& layout, const std::vector<bool
 
 class SumSlots {
  public:
-  /// `layout` has the groups of one of `num_ranks` ranks only, and must outlive this object.
-  SumSlots(const Layout& layout, const std::vector<bool>& trained, uint32_t num_ranks);
+  /// `layout` has the groups of one rank only, and must outlive this object. `num_adders`: so many
+  /// ranks add its sums.
+  SumSlots(const Layout& layout, const std::vector<bool>& trained, uint32_t num_adders);
 
   struct Slot {
     BufferIndex slot = kNone;
@@ -36,7 +37,7 @@ class SumSlots {
   /// The slot for a chunk of gradient sums that is stored now, counted over all groups. REQUIRES:
   /// called once for each such chunk.
   Slot take(uint32_t sum_chunk);
-  /// The owner of a parameter chunk adds its sums now. REQUIRES: take() was called for all of them.
+  /// The sums of a parameter chunk are added now. REQUIRES: take() was called for all of them.
   void add(ChunkIndex chunk);
   /// The number of slots that were needed so far.
   uint32_t num_slots() const { return num_slots_; }
@@ -53,6 +54,6 @@ class SumSlots {
 
 /// The number of slots that a plan needs, whatever its schedule decides. REQUIRES:
 /// chunk_trace.stores_groups.
-uint32_t count_sum_slots(const ChunkTrace& chunk_trace, const Layout& layout, uint32_t num_ranks);
+uint32_t count_sum_slots(const ChunkTrace& chunk_trace, const Layout& layout, uint32_t num_adders);
 
 }  // namespace ebb

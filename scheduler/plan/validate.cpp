@@ -173,7 +173,10 @@ void Checker::check_move(const Op& op) {
                      op.chunk.index, name_of(op.from));
   }
   if (is_fetch(op)) {
-    if (uses_copy) groups_.fetch_copy(ChunkIndex(op.chunk.index));
+    if (uses_copy) groups_.fetch_copy(op);
+    if (!uses_copy && op.sender != plan_.chunks[op.chunk.index].owner) {
+      report_.complain("fetches from rank {}, which is not the owner", op.sender);
+    }
     return memory_.fetch(op);
   }
   if (op.to == Tier::Device) return memory_.bring(op, is_load && uses_copy);
@@ -204,9 +207,12 @@ StreamKind stream_of(const Op& op, bool is_on_device) {
     case OpKind::Update:
       return is_on_device ? StreamKind::Compute : StreamKind::Update;
     case OpKind::AddGroups:
+    case OpKind::RoundTotal:
     case OpKind::Speculate:
     case OpKind::Norm:
       return StreamKind::Update;
+    case OpKind::FetchSum:
+      return StreamKind::Fetch;
     case OpKind::Send:
       return stream_of_send(op.message);
     case OpKind::Receive:
@@ -232,7 +238,8 @@ bool Checker::is_well_formed(const Op& op) {
   }
   const bool ends_gradient = op.kind == OpKind::Round || op.kind == OpKind::Update ||
                              op.kind == OpKind::Speculate || op.kind == OpKind::StorePartialNorms ||
-                             op.kind == OpKind::AddGroups;
+                             op.kind == OpKind::AddGroups || op.kind == OpKind::FetchSum ||
+                             op.kind == OpKind::RoundTotal;
   const bool is_message = op.kind == OpKind::Send || op.kind == OpKind::Receive;
   if (!options_.update && (ends_gradient || is_message || op.kind == OpKind::Norm)) {
     report_.complain("has no place in an evaluation");
@@ -262,6 +269,10 @@ void Checker::check(const Op& op) {
       return gradients_.norm();
     case OpKind::AddGroups:
       return groups_.add(op);
+    case OpKind::FetchSum:
+      return groups_.fetch_sum(op);
+    case OpKind::RoundTotal:
+      return groups_.round_total(op);
     case OpKind::Send:
       return groups_.send(op);
     case OpKind::Receive:

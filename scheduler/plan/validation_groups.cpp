@@ -14,6 +14,7 @@ Groups::Groups(const Plan& plan, const Layout& layout, const PlanOptions& option
       memory_(memory),
       gradients_(gradients),
       report_(report),
+      running_(plan, options.division, memory, report),
       sums_(layout.num_chunks(Space::GradientSums)),
       chunks_(layout.num_chunks()),
       chunks_of_sum_(sums_.size()),
@@ -73,24 +74,45 @@ void Groups::require_stored(ChunkIndex chunk) {
 }
 
 void Groups::require_received(ChunkIndex chunk, OpIndex op, const char* what) {
-  if (!has_ranks()) return;
   if (op == kNone) report_.complain("does not wait for {} of parameter chunk {}", what, chunk);
   memory_.require_after(op, "receives {}", what);
 }
 
 void Groups::add(const Op& op) {
   const ChunkIndex c(op.chunk.index);
-  if (!plan_.chunks[c].is_mine) report_.complain("parameter chunk {} has another owner", c);
+  if (!adds(c)) report_.complain("another rank adds parameter chunk {}", c);
   OfChunk& chunk = chunks_[c];
   require_stored(c);
-  require_received(c, chunk.sums_received, "sums");
-  chunk.added = last_add_ = report_.at();
+  if (has_sums_of_others()) require_received(c, chunk.sums_received, "sums");
+  chunk.added = report_.at();
+  if (options_.division.chains_sums) {
+    running_.add(op);
+    // When this rank has announced it, the owner may update the chunk.
+    const ChunkRecord& record = plan_.chunks[c];
+    const bool is_updated = record.update == UpdateTime::Early && !record.is_mine;
+    if (is_updated) memory_.update_elsewhere({Space::Weights, c});
+    return;
+  }
+  if (op.slot != kNone) report_.complain("adds to running slot {} without a chain", op.slot);
+  last_add_ = report_.at();
   gradients_.add(c, op.gradient_buffer);
+}
+
+void Groups::fetch_sum(const Op& op) {
+  if (!options_.division.chains_sums) report_.complain("sums are not chained");
+  running_.fetch(op);
+}
+
+void Groups::round_total(const Op& op) {
+  if (!options_.division.chains_sums) report_.complain("sums are not chained");
+  running_.round(op);
+  last_add_ = report_.at();
+  gradients_.add(ChunkIndex(op.chunk.index), op.gradient_buffer);
 }
 
 void Groups::send_sums(ChunkIndex c) {
   const ChunkRecord& record = plan_.chunks[c];
-  if (record.is_mine) report_.complain("parameter chunk {} belongs to this rank", c);
+  if (adds(c)) report_.complain("this rank adds parameter chunk {}", c);
   ++chunks_[c].num_sums_sent;
   require_stored(c);
   // From now on the owner may update the chunk.
@@ -114,21 +136,50 @@ void Groups::send(const Op& op) {
       ++chunks_[c].num_added_sent;
       if (chunks_[c].added == kNone) report_.complain("parameter chunk {} is not added", c);
       return memory_.require_after(chunks_[c].added, "adds the sums of parameter chunk {}", c);
+    case Message::SumCopied:
+    case Message::TotalCopied:
+      return running_.send_copied(op);
     case Message::Norms:
       norms_sent_ = report_.at();
       return memory_.require_after(last_add_, "makes partial norms");
   }
 }
 
+/// Weights come from the owner, and the copy from the rank that fetches it; several ranks send sums
+/// and norms.
+void Groups::check_sender(const Op& op) {
+  const ChunkIndex c(op.chunk.index);
+  uint32_t expected = kNone;
+  if (op.message == Message::Weights) expected = plan_.chunks[c].owner;
+  if (op.message == Message::Copied) {
+    const RankPlace& place = options_.division.place;
+    expected = fetches(c) ? place.source_of_copy(c) : place.fetcher_of(c);
+  }
+  if (op.message == Message::Added) expected = adder_of(options_.division, c);
+  if (op.sender != expected) {
+    report_.complain("waits for {} of parameter chunk {} from rank {}", name_of(op.message), c,
+                     op.sender);
+  }
+}
+
 void Groups::receive(const Op& op) {
   const ChunkIndex c(op.chunk.index);
+  const bool is_of_chain = op.message == Message::SumCopied || op.message == Message::TotalCopied ||
+                           (op.message == Message::Added && adds(c));
+  if (is_of_chain && options_.division.chains_sums) return running_.receive(op);
+  check_sender(op);
   if (op.message == Message::Norms) {
     norms_received_ = report_.at();
     return;
   }
   if (op.message == Message::Copied) {
-    if (!plan_.chunks[c].is_copied || fetches(c)) {
+    const bool is_from_owner = fetches(c) && op.sender == plan_.chunks[c].owner;
+    if (!plan_.chunks[c].is_copied || is_from_owner) {
       report_.complain("waits for the copy of parameter chunk {}, which no other rank fetches", c);
+    }
+    if (fetches(c)) {
+      chunks_[c].source_received = report_.at();
+      return memory_.receive_home(op.chunk);
     }
     if (chunks_[c].num_sums_sent > 0 && plan_.chunks[c].update == UpdateTime::Early) {
       report_.complain("waits for the copy of parameter chunk {} after its update", c);
@@ -136,9 +187,11 @@ void Groups::receive(const Op& op) {
     return memory_.receive_copy(op.chunk);
   }
   OfChunk& chunk = chunks_[c];
-  if (plan_.chunks[c].is_mine != (op.message == Message::Sums)) {
-    report_.complain("waits for {} of parameter chunk {}, whose owner is rank {}",
-                     name_of(op.message), c, plan_.chunks[c].owner);
+  const bool is_sender = op.message == Message::Weights ? plan_.chunks[c].is_mine
+                                                        : adds(c) != (op.message == Message::Sums);
+  if (is_sender) {
+    report_.complain("waits for {} of parameter chunk {}, which no other rank sends",
+                     name_of(op.message), c);
   }
   if (op.message == Message::Sums) chunk.sums_received = report_.at();
   if (op.message == Message::Added) chunk.added = report_.at();
@@ -154,7 +207,14 @@ void Groups::update(const Op& op) {
   }
 }
 
-void Groups::fetch_copy(ChunkIndex c) {
+void Groups::fetch_copy(const Op& op) {
+  const ChunkIndex c(op.chunk.index);
+  if (op.sender != options_.division.place.source_of_copy(c)) {
+    report_.complain("fetches parameter chunk {} from rank {}", c, op.sender);
+  }
+  if (op.sender != plan_.chunks[c].owner) {
+    require_received(c, chunks_[c].source_received, "the copy");
+  }
   if (!fetches(c)) report_.complain("another rank fetches parameter chunk {}", c);
   if (chunks_[c].fetched != kNone) report_.complain("parameter chunk {} is fetched again", c);
   chunks_[c].fetched = report_.at();
@@ -173,26 +233,27 @@ void Groups::check_end() {
   for (ChunkIndex c{0}; c < chunks_.size(); ++c) {
     const OfChunk& chunk = chunks_[c];
     const ChunkRecord& record = plan_.chunks[c];
-    const bool is_awaited = options_.division.place.ranks_per_machine() > 1;
+    const RankPlace& place = options_.division.place;
+    const bool is_awaited = place.ranks_per_machine() > 1 || place.is_copied_further(c);
     if (fetches(c) && chunk.num_copied_sent != (is_awaited ? 1 : 0)) {
       report_.complain("sends {} times that parameter chunk {} is fetched", chunk.num_copied_sent,
                        c);
     }
     if (!record.is_trained()) continue;
-    if (!record.is_mine) {
-      if (chunk.num_sums_sent == 1) continue;
+    if (chunk.num_sums_sent != (adds(c) ? 0 : 1)) {
       report_.complain("sends the sums of parameter chunk {} {} times", c, chunk.num_sums_sent);
-      continue;
     }
+    if (chunk.num_added_sent != (adds(c) ? 1 : 0)) {
+      report_.complain("sends {} times that parameter chunk {} is added", chunk.num_added_sent, c);
+    }
+    if (!record.is_mine) continue;
     const uint32_t num_announced = record.is_delayed() ? 0 : chunk.num_updates;
     if (chunk.num_updates_sent != num_announced) {
       report_.complain("sends {} of {} updates of parameter chunk {}", chunk.num_updates_sent,
                        num_announced, c);
     }
-    if (chunk.num_added_sent != 1) {
-      report_.complain("sends {} times that parameter chunk {} is added", chunk.num_added_sent, c);
-    }
   }
+  if (options_.division.chains_sums) running_.check_end();
 }
 
 }  // namespace ebb::validation

@@ -10,6 +10,7 @@
 #include "scheduler/plan/plan.h"
 #include "scheduler/plan/validation_gradients.h"
 #include "scheduler/plan/validation_memory.h"
+#include "scheduler/plan/validation_running_sums.h"
 
 namespace ebb::validation {
 
@@ -25,11 +26,13 @@ class Groups {
   }
   void store(uint32_t sum_chunk, BufferIndex slot);
   void add(const Op& op);
+  void fetch_sum(const Op& op);
+  void round_total(const Op& op);
   void send(const Op& op);
   void receive(const Op& op);
   void update(const Op& op);
   /// This rank fetches the weights for all ranks of its machine.
-  void fetch_copy(ChunkIndex chunk);
+  void fetch_copy(const Op& op);
   void norm();
   void check_end();
 
@@ -44,7 +47,8 @@ class Groups {
     OpIndex sums_received = kNone, update = kNone;
     uint32_t num_updates_sent = 0, num_updates = 0, num_added_sent = 0;
     uint32_t num_sums_sent = 0;
-    OpIndex fetched = kNone;  // for all ranks of this machine
+    OpIndex fetched = kNone;          // for all ranks of this machine
+    OpIndex source_received = kNone;  // that the machine before has fetched it
     uint32_t num_copied_sent = 0;
   };
   void require_received(ChunkIndex chunk, OpIndex op, const char* what);
@@ -53,13 +57,21 @@ class Groups {
     return plan_.chunks[chunk].is_copied && options_.division.place.fetches(chunk);
   }
   void send_sums(ChunkIndex chunk);
+  void check_sender(const Op& op);
   bool has_ranks() const { return options_.division.place.num_ranks > 1; }
+  /// Does this rank add the groups of the chunk, or those of its machine?
+  bool adds(ChunkIndex chunk) const {
+    return adder_of(options_.division, chunk) == options_.division.place.rank;
+  }
+  /// Do other ranks send their sums to one that adds them?
+  bool has_sums_of_others() const { return num_adders(options_.division) > 1; }
 
   const Plan& plan_;
   const PlanOptions& options_;
   Memory& memory_;
   Gradients& gradients_;
   Report& report_;
+  RunningSums running_;  // if sums are chained
   std::vector<Sum> sums_;
   std::vector<OfChunk> chunks_;
   std::vector<std::vector<uint32_t>> chunks_of_sum_;  // [sum chunk] parameter chunks

@@ -15,7 +15,8 @@ void ChunkWork::submit_update(Stream&, ChunkIndex) { refuse(); }
 void ChunkWork::norm() { refuse(); }
 void ChunkWork::update(ChunkIndex, BufferIndex, bool) { refuse(); }
 void ChunkWork::speculate(ChunkIndex, BufferIndex, bool) { refuse(); }
-void ChunkWork::add_groups(ChunkIndex, BufferIndex) { refuse(); }
+void ChunkWork::add_groups(const Op&) { refuse(); }
+void ChunkWork::round_total(const Op&) { refuse(); }
 const std::byte* ChunkWork::owner_weights(ChunkIndex) const { refuse(); }
 void ChunkWork::submit_sums(Stream&, const Op&, std::span<const std::byte>) { refuse(); }
 void ChunkWork::send(const Op&) { refuse(); }

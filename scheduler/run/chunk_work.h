@@ -2,8 +2,8 @@
 //
 // The program thread calls update_cost() and the functions that submit. The copy thread
 // calls owner_weights(). norm(),
-// update(), speculate() and add_groups() run on the thread of the update stream. send() runs on the
-// thread of stream_of_send(), receive() and fetch() on those of their streams.
+// update(), speculate(), add_groups() and round_total() run on the thread of the update stream.
+// send() runs on the thread of stream_of_send(), receive() and fetch() on those of their streams.
 //
 // Inference has no such work and uses this class as it is: each function throws LogicError, except
 // stopped(), which does nothing.
@@ -47,9 +47,12 @@ class ChunkWork {
   /// Submits the store or the share (is_share()) of the complete gradient sums of a group, fp32 at
   /// `sums`, to their slot. They get the type Division::sum_type.
   virtual void submit_sums(Stream& store, const Op& op, std::span<const std::byte> sums);
-  /// Adds the sums of all groups for a parameter chunk, and rounds them to its finished gradient.
-  virtual void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer);
-  // Messages to and from other ranks, and the weights of other machines.
+  /// Adds the sums of all groups for a parameter chunk, and rounds them to its finished gradient;
+  /// or with a running sum in op.slot, adds those of this machine to it.
+  virtual void add_groups(const Op& op);
+  /// Rounds the running sum of all groups to the finished gradient of a chunk.
+  virtual void round_total(const Op& op);
+  // Messages to and from other ranks, and the weights and running sums of other machines.
   virtual void send(const Op& op);
   virtual void receive(const Op& op);
   virtual void fetch(const Op& op);

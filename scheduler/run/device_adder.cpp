@@ -44,6 +44,7 @@ DeviceAdder::DeviceAdder(Device& device, const Layout& layout, const StoredSums&
                               device_adder_bytes(layout, device.info().profile.kind),
                               kSumsOfGroups)),
       pinned_(std::move(pinned)),
+      is_home_pinned_(device.staged_bytes() == 0),
       stream_(device.create_stream(StreamKind::Store)) {
   const uint64_t count = elements_added_at_once(layout);
   sum_ = reinterpret_cast<float*>(memory_.data());
@@ -53,17 +54,20 @@ DeviceAdder::DeviceAdder(Device& device, const Layout& layout, const StoredSums&
   gradient_ = reinterpret_cast<std::byte*>(coefficients_) + kUpdateWorkspaceBytes;
 }
 
-/// Adds the sums of all groups of one use. The part is in one slot in each group.
-void DeviceAdder::add_groups(const Segment& part, uint32_t use, const Tensor& sum) {
-  const std::vector<StoredSums::Group>& groups = sums_.groups();
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const Tensor of_group = tensor(sums_.at(groups[g], part, use), sums_.type(), part.num_elements);
-    if (g == 0 && sums_.type() == DType::F32) {
+/// Adds the sums of all groups of one use, of this machine. `sum` gets the first of them, unless it
+/// has the sum of those before. The part is in one slot in each group.
+void DeviceAdder::add_groups(const Segment& part, uint32_t use, const Tensor& sum,
+                             bool has_before) {
+  for (const StoredSums::Group& group : sums_.groups()) {
+    if (!group.is_near) continue;
+    const Tensor of_group = tensor(sums_.at(group, part, use), sums_.type(), part.num_elements);
+    if (!has_before && sums_.type() == DType::F32) {
       stream_->copy(sum.data, of_group.data, of_group.bytes(), CopyKind::Within);
     } else {
-      const Write write = g == 0 ? Write::Store : Write::Add;
+      const Write write = has_before ? Write::Add : Write::Store;
       device_.kernels().submit(*stream_, Accumulate{sum, of_group, write});
     }
+    has_before = true;
   }
 }
 
@@ -71,22 +75,19 @@ void DeviceAdder::add_groups(const Segment& part, uint32_t use, const Tensor& su
 void DeviceAdder::add_segment(ElementRange portion, Segment part, std::byte* gradient) {
   const DType type = layout_.gradient_type();
   Kernels& kernels = device_.kernels();
-  while (part.num_elements > 0) {
-    Segment piece = part;
-    const uint64_t count = piece.num_elements = sums_.elements_in_one_slot(part);
+  sums_.for_each_in_one_slot(part, [&](const Segment& piece) {
+    const uint64_t count = piece.num_elements;
     const uint64_t at = piece.first_element - portion.first;
     const Tensor sum = tensor(sum_ + at, DType::F32, count);
-    add_groups(piece, 0, sum);
+    add_groups(piece, 0, sum, false);
     for (uint32_t use = 1; use < layout_.parameter(piece.parameter).num_uses; ++use) {
       const Tensor of_use = tensor(sum_of_use_ + at, DType::F32, count);
-      add_groups(piece, use, of_use);
+      add_groups(piece, use, of_use, false);
       kernels.submit(*stream_, Accumulate{sum, of_use});
     }
     kernels.submit(*stream_,
                    RoundGradient{tensor(gradient + at * size_of(type), type, count), sum, {}, {}});
-    part.first_element += count;
-    part.num_elements -= count;
-  }
+  });
 }
 
 /// Makes the gradient of a portion at `gradient`, and its partial norms on the device.
@@ -145,6 +146,45 @@ void DeviceAdder::add_on_device(ChunkIndex chunk, std::byte* gradient, std::span
   for_each_portion(chunk, [&](ElementRange portion) {
     add_portion(chunk, portion, gradient + portion.first * size, nullptr, partials);
   });
+}
+
+/// Adds the groups of one use of a portion to `running`. Where no parameter has so many uses, or is
+/// trained, `running` gets no defined values.
+void DeviceAdder::add_use(ThreadTeam& team, ElementRange portion, std::span<const Segment> segments,
+                          uint32_t use, float* running, bool has_before) {
+  const size_t bytes = portion.count * sizeof(float);
+  auto* const in_home = reinterpret_cast<std::byte*>(running);
+  std::byte* const copied = is_home_pinned_ ? in_home : pinned_.data();
+  if (has_before) {
+    if (!is_home_pinned_) copy_by_all(team, copied, in_home, bytes);
+    stream_->copy(sum_, copied, bytes, CopyKind::Load);
+  }
+  for (const Segment& segment : segments) {
+    const bool has_use = layout_.parameter(segment.parameter).num_uses > use;
+    if (!trained_[segment.parameter] || !has_use) continue;
+    sums_.for_each_in_one_slot(part_in(segment, portion), [&](const Segment& piece) {
+      const float* const sum = sum_ + (piece.first_element - portion.first);
+      add_groups(piece, use, tensor(sum, DType::F32, piece.num_elements), has_before);
+    });
+  }
+  stream_->copy(copied, sum_, bytes, CopyKind::Store);
+  if (is_home_pinned_) return;
+  stream_->synchronize();
+  copy_by_all(team, in_home, copied, bytes);
+}
+
+void DeviceAdder::add_to(ThreadTeam& team, ChunkIndex chunk, float* running, bool has_before) {
+  const uint64_t count = layout_.chunk_elements(chunk);
+  const auto num_uses =
+      static_cast<uint32_t>(layout_.running_sum_bytes(chunk) / sizeof(float) / count);
+  for_each_portion(chunk, [&](ElementRange portion) {
+    const ElementRange in_space{chunk * layout_.chunk_elements() + portion.first, portion.count};
+    for (uint32_t use = 0; use < num_uses; ++use) {
+      add_use(team, in_space, layout_.segments(chunk), use, running + use * count + portion.first,
+              has_before);
+    }
+  });
+  stream_->synchronize();
 }
 
 void DeviceAdder::update(const DeviceState& state, ChunkIndex chunk, bool after_norm) {

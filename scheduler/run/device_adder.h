@@ -6,7 +6,8 @@
 // The kernels and copies run on a stream of this object, beside those of calls. They use no
 // workspace. Each function returns when they are done. Results for the host come through pinned
 // memory of this object: a copy to a home that is not pinned would wait in the store ring behind
-// stores of the plan, which may wait for this addition.
+// stores of the plan, which may wait for this addition. Running sums are copied directly if the
+// home is pinned.
 //
 // Thread-safety: one thread at a time calls the functions. They allocate nothing, and throw
 // DeviceError.
@@ -38,6 +39,8 @@ class DeviceAdder {
   void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
   /// The same for a gradient that stays on the device, at this address.
   void add_on_device(ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
+  /// As GroupAdder::add_to().
+  void add_to(ThreadTeam& team, ChunkIndex chunk, float* running, bool has_before);
   /// Updates the chunk with the gradient that add_on_device() made: DeviceState::submit_update().
   void update(const DeviceState& state, ChunkIndex chunk, bool after_norm);
 
@@ -48,13 +51,16 @@ class DeviceAdder {
                    std::span<double> partials);
   void add_on_stream(ElementRange portion, std::span<const Segment> segments, std::byte* memory);
   void add_segment(ElementRange portion, Segment part, std::byte* gradient);
-  void add_groups(const Segment& part, uint32_t use, const Tensor& sum);
+  void add_groups(const Segment& part, uint32_t use, const Tensor& sum, bool has_before);
+  void add_use(ThreadTeam& team, ElementRange portion, std::span<const Segment> segments,
+               uint32_t use, float* running, bool has_before);
 
   Device& device_;
   const Layout& layout_;
   const StoredSums sums_;
   const std::vector<bool> trained_;
   const Buffer memory_, pinned_;
+  const bool is_home_pinned_;
   const std::unique_ptr<Stream> stream_;
   // Parts of memory_, for the elements that are added at once:
   float* sum_;

@@ -315,8 +315,17 @@ void Executor::submit(OpIndex index) {
     case OpKind::AddGroups:
       on.submit(work_.update_cost(chunk), [this, &op] {
         const ProfiledRange add(device_, range_of(op));
-        work_.add_groups(ChunkIndex(op.chunk.index), op.gradient_buffer);
+        work_.add_groups(op);
       });
+      break;
+    case OpKind::RoundTotal:
+      on.submit(work_.update_cost(chunk), [this, &op] {
+        const ProfiledRange round(device_, range_of(op));
+        work_.round_total(op);
+      });
+      break;
+    case OpKind::FetchSum:
+      submit_fetch(op);
       break;
     case OpKind::Send:
       on.submit({.name = "send"}, [this, &op] { work_.send(op); });
@@ -364,6 +373,10 @@ std::byte* Executor::host_address(const Op& op) const {
 /// Submits a store or a fetch.
 void Executor::submit_move(const Op& op) {
   if (op.from == Tier::Device) return submit_store(op);
+  submit_fetch(op);
+}
+
+void Executor::submit_fetch(const Op& op) {
   stream(op.stream).submit({.name = "fetch"}, [this, &op] {
     const ProfiledRange fetch(device_, range_of(op));
     work_.fetch(op);

@@ -125,6 +125,7 @@ class Executor : public Hooks {
   void submit(OpIndex index);
   void allocate(OpIndex index);
   void submit_move(const Op& op);
+  void submit_fetch(const Op& op);
   void submit_store(const Op& op);
   std::byte* host_address(const Op& op) const;
   const std::byte* source(const Op& load) const;

@@ -89,8 +89,20 @@ void GroupAdder::add_part(ThreadTeam& team, const Segment& part, std::byte* grad
   }
 }
 
-void GroupAdder::add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient,
-                     std::span<double> partials) {
+/// Calls visit(part) for the trained elements of the chunk, cut so that each part is in one slot in
+/// each use.
+template <class Visit>
+void GroupAdder::for_each_part(ChunkIndex chunk, const Visit& visit) const {
+  for (const Segment& segment : layout_.segments(chunk)) {
+    if (trained_[segment.parameter]) sums_.for_each_in_one_slot(segment, visit);
+  }
+}
+
+/// Calls make(part, gradient of the part) for each part, and makes zeros between them and the
+/// partial norms.
+template <class Make>
+void GroupAdder::make_gradient(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient,
+                               std::span<double> partials, const Make& make) {
   const uint64_t begin = chunk * layout_.chunk_elements();
   const size_t size = size_of(layout_.gradient_type());
   const uint64_t num_elements = layout_.chunk_elements(chunk);
@@ -99,20 +111,50 @@ void GroupAdder::add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient,
     std::memset(gradient + (at - begin) * size, 0, (end - at) * size);
     at = end;
   };
-  for (const Segment& segment : layout_.segments(chunk)) {
-    if (!trained_[segment.parameter]) continue;
-    clear_until(segment.first_element);
-    const uint64_t end = segment.first_element + segment.num_elements;
-    while (at < end) {
-      Segment part{segment.parameter, at, end - at};
-      part.num_elements = sums_.elements_in_one_slot(part);
-      add_part(team, part, gradient + (at - begin) * size);
-      at += part.num_elements;
-    }
-  }
+  for_each_part(chunk, [&](const Segment& part) {
+    clear_until(part.first_element);
+    make(part, gradient + (at - begin) * size);
+    at += part.num_elements;
+  });
   clear_until(begin + num_elements);
   partial_norms(team, gradient, layout_.gradient_type(), static_cast<int64_t>(num_elements),
                 partials);
+}
+
+void GroupAdder::add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient,
+                     std::span<double> partials) {
+  make_gradient(team, chunk, gradient, partials,
+                [&](const Segment& part, std::byte* to) { add_part(team, part, to); });
+}
+
+void GroupAdder::add_to(ThreadTeam& team, ChunkIndex chunk, float* running, bool has_before) {
+  for_each_part(chunk, [&](const Segment& part) {
+    float* sum = running + part.first_element - chunk * layout_.chunk_elements();
+    for (uint32_t use = 0; use < layout_.parameter(part.parameter).num_uses; ++use) {
+      auto end = addresses_.begin();
+      for (const StoredSums::Group& group : sums_.groups()) {
+        if (group.is_near) *end++ = sums_.at(group, part, use);
+      }
+      add_in_order(team, has_before ? sum : nullptr, {addresses_.begin(), end}, sums_.type(),
+                   static_cast<int64_t>(part.num_elements), sum);
+      sum += layout_.chunk_elements(chunk);
+    }
+  });
+}
+
+void GroupAdder::round(ThreadTeam& team, ChunkIndex chunk, const float* running,
+                       std::byte* gradient, std::span<double> partials) {
+  make_gradient(team, chunk, gradient, partials, [&](const Segment& part, std::byte* to) {
+    const float* sum = running + part.first_element - chunk * layout_.chunk_elements();
+    const uint32_t num_uses = layout_.parameter(part.parameter).num_uses;
+    for (uint32_t use = 0; use < num_uses; ++use) {
+      addresses_[use] = reinterpret_cast<const std::byte*>(sum);
+      uses_[use] = {&addresses_[use], 1};
+      sum += layout_.chunk_elements(chunk);
+    }
+    round_sums_in_order(team, std::span(uses_).first(num_uses), DType::F32,
+                        static_cast<int64_t>(part.num_elements), to, layout_.gradient_type());
+  });
 }
 
 }  // namespace ebb

@@ -1,9 +1,10 @@
 // Adds the gradient sums of all groups for a parameter chunk on the processor, in the order of the
 // groups, then those of the uses of a tied weight in the order of the calls, and rounds them to the
 // finished gradient (cpu_adam/ordered_sum.h). The sums of ranks of this machine are read where they
-// are. Those of other machines are copied, one portion after the other.
+// are. Those of other machines are copied, one portion after the other; or if sums are chained
+// (scheduler/plan/running_sums.h), only those of this machine are added, to a running sum.
 //
-// Thread-safety: one thread calls add(). It allocates nothing.
+// Thread-safety: one thread calls the functions. They allocate nothing.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,21 @@ class GroupAdder {
   /// are in slots, and the home is connected to those of all ranks. Throws RankLost.
   void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
 
+  /// Adds the sums of this machine to the running sum of the machines before, or if `has_before` is
+  /// false, begins with the first of them. `running` has one array of all elements of the chunk for
+  /// each use. Elements without a trained parameter that has this use get no defined value.
+  /// REQUIRES: as add(), but only for the ranks of this machine.
+  void add_to(ThreadTeam& team, ChunkIndex chunk, float* running, bool has_before);
+  /// As add(), from the running sum of all groups.
+  void round(ThreadTeam& team, ChunkIndex chunk, const float* running, std::byte* gradient,
+             std::span<double> partials);
+
  private:
+  template <class Visit>
+  void for_each_part(ChunkIndex chunk, const Visit& visit) const;
+  template <class Make>
+  void make_gradient(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient,
+                     std::span<double> partials, const Make& make);
   void add_part(ThreadTeam& team, const Segment& part, std::byte* gradient);
   void add_portion(ThreadTeam& team, const Segment& portion, std::byte* gradient);
   template <class Add>

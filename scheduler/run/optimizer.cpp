@@ -248,9 +248,18 @@ void Optimizer::submit_sums(Stream& store, const Op& op, std::span<const std::by
   sums_->submit(store, op, sums);
 }
 
-void Optimizer::add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) {
+void Optimizer::round_total(const Op& op) {
+  const ChunkIndex chunk(op.chunk.index);
   const std::span<double> partials = partials_of(chunk, home_.partial_norms());
-  std::byte* const gradient = gradient_of(chunk, gradient_buffer);
+  sums_->round_total(team_, chunk, op.slot, gradient_of(chunk, op.gradient_buffer), partials);
+  if (emulates_compute_) std::ranges::fill(partials, 0.0);
+}
+
+void Optimizer::add_groups(const Op& op) {
+  const ChunkIndex chunk(op.chunk.index);
+  if (op.slot != kNone) return sums_->add_to_running_sum(team_, chunk, op.slot);
+  const std::span<double> partials = partials_of(chunk, home_.partial_norms());
+  std::byte* const gradient = gradient_of(chunk, op.gradient_buffer);
   if (is_updated_by_gpu(chunk)) {
     sums_->device_adder().add_on_device(chunk, gradient, partials);
   } else {

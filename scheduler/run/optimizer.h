@@ -69,7 +69,8 @@ class Optimizer : public ChunkWork {
   void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late) override;
   const std::byte* owner_weights(ChunkIndex chunk) const override;
   void submit_sums(Stream& store, const Op& op, std::span<const std::byte> sums) override;
-  void add_groups(ChunkIndex chunk, BufferIndex gradient_buffer) override;
+  void add_groups(const Op& op) override;
+  void round_total(const Op& op) override;
   void send(const Op& op) override { messages_->send(op); }
   void receive(const Op& op) override { messages_->receive(op); }
   void fetch(const Op& op) override { messages_->fetch(op); }

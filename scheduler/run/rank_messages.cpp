@@ -6,12 +6,13 @@
 
 #include "chunk/layer_name.h"
 #include "device/kernel_arguments.h"
+#include "scheduler/plan/running_sums.h"
 
 namespace ebb {
 namespace {
 
-/// What a rank does before it sends the message. A rank sends no message about its own sums of its
-/// own chunks.
+/// What a rank does before it sends the message. A rank sends no message about sums that it adds
+/// itself.
 std::string text_of(Message message, bool is_backward, const std::string& layers) {
   const char* const forward = is_backward ? "" : "the forward and ";
   switch (message) {
@@ -24,6 +25,9 @@ std::string text_of(Message message, bool is_backward, const std::string& layers
     case Message::Added:
       return fmt::format("finished {}the backward of {}, or the sum of its gradients", forward,
                          layers);
+    case Message::SumCopied:
+    case Message::TotalCopied:
+      return "copied the sum of the gradients of " + layers;
     case Message::Norms:
       break;
   }
@@ -53,25 +57,32 @@ void RankMessages::send(const Op& op) {
 void RankMessages::receive(const Op& op) {
   const ChunkIndex chunk(op.chunk.index);
   const uint32_t signal = signal_of(op.message, chunk);
-  switch (op.message) {
-    case Message::Weights:
-    case Message::Added:
-      return ranks_.wait(owner_of(chunk, ranks_.size()), signal, op.deferred ? step_ - 1 : step_);
-    case Message::Copied:
-      return ranks_.wait(plan_.division.place.fetcher_of(chunk), signal, step_);
-    case Message::Sums:
-      return wait_for_all(signal);
-    case Message::Norms:
-      wait_for_all(signal);
-      return receive_norms();
+  if (op.sender != kNone) {
+    return ranks_.wait(op.sender, signal, op.deferred ? step_ - 1 : step_);
   }
+  const bool only_near = op.message == Message::Sums && plan_.division.chains_sums;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (rank == ranks_.rank() || (only_near && !home_.is_near(rank))) continue;
+    ranks_.wait(rank, signal, step_);
+  }
+  if (op.message == Message::Norms) receive_norms();
 }
 
 bool RankMessages::sends(uint32_t rank, const Op& op) const {
-  const ChunkIndex chunk(op.chunk.index);
-  if (op.message == Message::Copied) return rank == plan_.division.place.fetcher_of(chunk);
-  const bool is_owner = rank == owner_of(chunk, ranks_.size());
-  return op.message == Message::Norms || is_owner == (op.message != Message::Sums);
+  if (op.kind == OpKind::Receive && op.sender != kNone) return rank == op.sender;
+  Division of_rank = plan_.division;
+  of_rank.place.rank = rank;
+  const bool adds = adder_of(of_rank, ChunkIndex(op.chunk.index)) == rank;
+  switch (op.message) {
+    case Message::Sums:
+      return !adds;
+    case Message::Added:
+      return adds;
+    case Message::Norms:
+      return true;
+    default:  // this rank
+      return op.kind == OpKind::Send && rank == plan_.division.place.rank;
+  }
 }
 
 std::string RankMessages::first_missing() const {
@@ -91,17 +102,23 @@ std::string RankMessages::first_missing() const {
   return {};
 }
 
-void RankMessages::wait_for_all(uint32_t signal) {
-  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (rank != ranks_.rank()) ranks_.wait(rank, signal, step_);
+RemotePart RankMessages::part_to_fetch(const Op& op) const {
+  const ChunkIndex chunk(op.chunk.index);
+  if (op.kind == OpKind::FetchSum) {
+    const HomePlace from =
+        home_.running_sum_place(op.sender, running_slot_of(chunk, plan_.division.place));
+    auto* const to = reinterpret_cast<std::byte*>(home_.running_sum(op.slot));
+    return {from.rank, from.offset, {to, layout_.running_sum_bytes(chunk)}};
   }
+  const HomePlace from = op.sender == owner_of(chunk, ranks_.size())
+                             ? home_.plane_place(op.plane, chunk, 0)
+                             : home_.copied_weights_place(op.sender, chunk);
+  std::byte* const to = op.slot != kNone ? home_.fetch_slot(op.slot) : home_.copied_weights(chunk);
+  return {from.rank, from.offset, {to, layout_.used_bytes(op.chunk)}};
 }
 
 void RankMessages::fetch(const Op& op) {
-  const ChunkIndex chunk(op.chunk.index);
-  const HomePlace from = home_.plane_place(op.plane, chunk, 0);
-  std::byte* const to = op.slot != kNone ? home_.fetch_slot(op.slot) : home_.copied_weights(chunk);
-  const RemotePart part{from.rank, from.offset, {to, layout_.used_bytes(op.chunk)}};
+  const RemotePart part = part_to_fetch(op);
   ranks_.read({&part, 1});
   ranks_.progress();
 }

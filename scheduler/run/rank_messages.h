@@ -5,9 +5,9 @@
 // weights has the number of the step whose update they contain. So in step 1, which has no step
 // before it, a wait for deferred updates ends at once.
 //
-// It also fetches weights from other machines.
+// It also fetches weights and running sums from other machines.
 //
-// Thread-safety: send() runs on the thread of the send stream, receive() on that of the receive
+// Thread-safety: send() runs on the thread of stream_of_send(), receive() on that of the receive
 // stream, fetch() on that of the fetch stream. The program thread calls the others while no plan
 // runs.
 #pragma once
@@ -39,8 +39,8 @@ class RankMessages {
   /// Blocks until the message is there. With norms, also copies the partial norms of the other
   /// ranks into the home of this rank. Throws RankLost.
   void receive(const Op& op);
-  /// Copies weights from the home of their owner to their fetch slot, or without one to the copy of
-  /// this machine. Throws RankLost.
+  /// Copies weights, or a running sum, from the home of Op::sender: weights to their fetch slot, or
+  /// without one to the copy of this machine. Throws RankLost.
   void fetch(const Op& op);
 
   /// "rank 2 has not finished the backward of h.17": the first message of the current step, in the
@@ -52,9 +52,9 @@ class RankMessages {
   /// The number of a signal. There is one for each message about each parameter chunk, and one for
   /// the norms.
   uint32_t signal_of(Message message, ChunkIndex chunk) const;
-  void wait_for_all(uint32_t signal);
   void receive_norms();
   bool sends(uint32_t rank, const Op& op) const;
+  RemotePart part_to_fetch(const Op& op) const;
 
   Ranks& ranks_;
   const Layout& layout_;

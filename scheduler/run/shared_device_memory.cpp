@@ -7,14 +7,12 @@ namespace ebb {
 SharedDeviceMemory::SharedDeviceMemory(Device& device, std::string_view name, size_t bytes,
                                        Ranks* ranks)
     : ranks_(ranks), num_exceptions_(std::uncaught_exceptions()) {
-  EBB_CHECK(ranks == nullptr || ranks->ranks_per_machine() == ranks->size(),
-            "devices of several machines cannot read each other's memory");
   const auto not_owned = [](std::byte* data) {
     return std::shared_ptr<const std::byte>(data, [](const std::byte*) {});
   };
   const bool is_host = device.info().profile.kind == DeviceKind::Host;
   if (ranks != nullptr && is_host) {
-    const std::vector<std::byte*> shared = ranks->share(bytes);
+    const std::vector<std::byte*> shared = ranks->share_near(bytes);
     mine_ = shared[ranks->rank()];
     for (std::byte* const data : shared) of_ranks_.push_back(not_owned(data));
     return;
@@ -27,7 +25,12 @@ SharedDeviceMemory::SharedDeviceMemory(Device& device, std::string_view name, si
   }
   const std::vector<MemoryName> names = all_of_ranks(*ranks, device.memory_name(memory_));
   for (uint32_t rank = 0; rank < ranks->size(); ++rank) {
-    of_ranks_.push_back(rank == ranks->rank() ? not_owned(mine_) : device.open_memory(names[rank]));
+    if (!ranks->is_near(rank)) {
+      of_ranks_.push_back(nullptr);
+    } else {
+      of_ranks_.push_back(rank == ranks->rank() ? not_owned(mine_)
+                                                : device.open_memory(names[rank]));
+    }
   }
 }
 

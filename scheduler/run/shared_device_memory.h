@@ -28,13 +28,14 @@ namespace ebb {
 class SharedDeviceMemory {
  public:
   /// Allocates the part of this rank, of the class `name`; parts may have different sizes, also 0.
-  /// Collective. `ranks` must outlive this object; null if there is one rank. REQUIRES: all ranks
-  /// are on one machine, and their devices can read each other's memory; on a GPU, `bytes` is a
-  /// multiple of 2 MiB (Device::memory_name).
+  /// Collective. `ranks` must outlive this object; null if there is one rank. REQUIRES: the devices
+  /// of a machine can read each other's memory; on a GPU, `bytes` is a multiple of 2 MiB
+  /// (Device::memory_name).
   SharedDeviceMemory(Device& device, std::string_view name, size_t bytes, Ranks* ranks);
   ~SharedDeviceMemory();
 
-  /// The part of this rank, to write, and of any rank, to read.
+  /// The part of this rank, to write, and of any rank, to read; null if that rank is on another
+  /// machine.
   std::byte* mine() const { return mine_; }
   const std::byte* of(uint32_t rank) const { return of_ranks_[rank].get(); }
 

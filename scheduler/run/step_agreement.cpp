@@ -53,11 +53,11 @@ std::string_view work_of(const StepAnnouncement& rank) {
 uint64_t hash_of_common_plan(const Preparation& prepared) {
   const Division& division = prepared.division;
   const std::string text = fmt::format(
-      "{}; {}; {} {} {} {} {}; {}; {}", options_text(prepared.options),
+      "{}; {}; {} {} {} {} {} {}; {}; {}", options_text(prepared.options),
       layout_text(*prepared.layout), division.place.num_ranks, division.num_micro_batches,
-      division.num_groups, division.sums_on_devices, name_of(division.sum_type),
-      prepared.options.evaluation_batches, schedule_text(prepared.schedule, prepared.num_layers),
-      chunks_text(prepared.plan.chunks));
+      division.num_groups, division.sums_on_devices, division.chains_sums,
+      name_of(division.sum_type), prepared.options.evaluation_batches,
+      schedule_text(prepared.schedule, prepared.num_layers), chunks_text(prepared.plan.chunks));
   return XXH64(text.data(), text.size(), 0);
 }
 

@@ -33,6 +33,18 @@ class StoredSums {
   const std::vector<Group>& groups() const { return groups_; }
   /// The largest n for which the first n elements of the part are in one slot, for every use.
   uint64_t elements_in_one_slot(const Segment& part) const;
+  /// Calls visit(piece) for the pieces of a part, in order, of which each is in one slot for every
+  /// use.
+  template <class Visit>
+  void for_each_in_one_slot(Segment part, const Visit& visit) const {
+    while (part.num_elements > 0) {
+      Segment piece = part;
+      piece.num_elements = elements_in_one_slot(part);
+      visit(piece);
+      part.first_element += piece.num_elements;
+      part.num_elements -= piece.num_elements;
+    }
+  }
   /// The sum chunk in which the first element of the part is, counted over all groups of its rank,
   /// and the number of this element in the chunk.
   struct Place {

@@ -4,6 +4,7 @@
 
 #include "cpu_adam/ordered_sum.h"
 #include "device/kernels.h"
+#include "scheduler/plan/running_sums.h"
 #include "scheduler/search/memory_sizes.h"
 
 namespace ebb {
@@ -23,9 +24,9 @@ SumsOfGroups::SumsOfGroups(Device& device, const Layout& layout, const Home& hom
     rounded_ = device.allocate(MemoryKind::Device, bytes, kSumsOfGroups);
   }
   const StoredSums sums(layout, home, slots_ ? &*slots_ : nullptr, division_);
-  if (division_.sums_on_devices && !is_host_device_) {
-    device_adder_.emplace(device, layout, sums, trained, std::move(pinned));
-  } else {
+  const bool adds_on_gpu = division_.sums_on_devices && !is_host_device_;
+  if (adds_on_gpu) device_adder_.emplace(device, layout, sums, trained, std::move(pinned));
+  if (!adds_on_gpu || division_.chains_sums) {
     adder_.emplace(layout, home, sums, trained, division_, ranks);
   }
 }
@@ -58,6 +59,18 @@ void SumsOfGroups::submit(Stream& store, const Op& op, std::span<const std::byte
     submit_rounding(store, rounded_.data(), sums);
     store.copy(slot, rounded_.data(), bytes, CopyKind::Store);
   }
+}
+
+void SumsOfGroups::add_to_running_sum(ThreadTeam& team, ChunkIndex chunk, BufferIndex slot) {
+  float* const running = home_.running_sum(slot);
+  const bool has_before = !is_first_machine(division_.place);
+  if (device_adder_) return device_adder_->add_to(team, chunk, running, has_before);
+  adder_->add_to(team, chunk, running, has_before);
+}
+
+void SumsOfGroups::round_total(ThreadTeam& team, ChunkIndex chunk, BufferIndex slot,
+                               std::byte* gradient, std::span<double> partials) {
+  adder_->round(team, chunk, home_.running_sum(slot), gradient, partials);
 }
 
 void SumsOfGroups::add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient,

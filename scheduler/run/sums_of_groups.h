@@ -39,6 +39,13 @@ class SumsOfGroups {
   /// in host memory, and its partial norms. For a chunk that a GPU updates, call
   /// device_adder().add_on_device() instead. Throws RankLost.
   void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
+  // If sums are chained (scheduler/plan/running_sums.h):
+  /// Adds the stored sums of this machine for a chunk to the running sum in the slot, to which that
+  /// of the machines before was copied.
+  void add_to_running_sum(ThreadTeam& team, ChunkIndex chunk, BufferIndex slot);
+  /// As add(), from the running sum of all groups.
+  void round_total(ThreadTeam& team, ChunkIndex chunk, BufferIndex slot, std::byte* gradient,
+                   std::span<double> partials);
   /// Does a GPU add the sums? Otherwise the processor does.
   bool adds_on_gpu() const { return device_adder_.has_value(); }
   /// REQUIRES: adds_on_gpu().
@@ -55,9 +62,8 @@ class SumsOfGroups {
   std::optional<SharedDeviceMemory> slots_;  // if they are in device memory
   Buffer rounded_;            // of the last store, if sums are rounded on their way to host memory
   ThreadTeam store_team_{1};  // rounds them on a host device
-  // One of them:
-  std::optional<GroupAdder> adder_;
   std::optional<DeviceAdder> device_adder_;
+  std::optional<GroupAdder> adder_;  // if no GPU adds; with chained sums it also rounds the total
 };
 
 }  // namespace ebb

@@ -76,13 +76,12 @@ bool have_peer_access(Ranks& ranks, const DeviceOptions& device) {
   std::array<char, 32> mine = {};
   const bool is_gpu = device.profile.kind == DeviceKind::Cuda;
   if (is_gpu) gpu_address(device.cuda_index).copy(mine.data(), mine.size() - 1);
-  std::vector<std::array<char, 32>> addresses = all_of_ranks(ranks, mine);
-  addresses.erase(addresses.begin() + ranks.rank());
-  const bool is_one_machine = ranks.ranks_per_machine() == ranks.size();
-  const uint8_t can_read =
-      is_gpu && is_one_machine && std::ranges::all_of(addresses, [&](const auto& address) {
-        return can_read_gpu(device.cuda_index, address.data());
-      });
+  const std::vector<std::array<char, 32>> addresses = all_of_ranks(ranks, mine);
+  uint8_t can_read = is_gpu && ranks.ranks_per_machine() > 1;
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    if (rank == ranks.rank() || !ranks.is_near(rank)) continue;
+    can_read = can_read && can_read_gpu(device.cuda_index, addresses[rank].data());
+  }
   return std::ranges::all_of(all_of_ranks(ranks, can_read), [](uint8_t can) { return can != 0; });
 }
 

@@ -53,9 +53,9 @@ struct StepResult {
 
 /// For Budgets::place. `ranks`: null for one rank.
 RankPlace place_of(const Ranks* ranks);
-/// For Budgets::peer_access: are the devices GPUs of one machine that can read each other's memory?
-/// Collective; all ranks get the same answer. `device`: that of this rank. Throws DeviceError,
-/// RankLost.
+/// For Budgets::peer_access: are the devices GPUs, of which those of a machine can read each
+/// other's memory? No if each machine has one rank. Collective; all ranks get the same answer.
+/// `device`: that of this rank. Throws DeviceError, RankLost.
 bool have_peer_access(Ranks& ranks, const DeviceOptions& device);
 
 /// Runs training steps and evaluations. Deferred updates of a step run during the forward of the

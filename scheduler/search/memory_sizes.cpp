@@ -24,6 +24,7 @@ HomeOptions home_options(const Plan& plan) {
           .sums_on_devices = plan.division.sums_on_devices,
           .sum_type = plan.division.sum_type,
           .fetch_slots = plan.fetch_slots,
+          .running_slots = plan.running_slots,
           .place = plan.division.place};
 }
 
@@ -66,13 +67,14 @@ uint64_t pieces_of(uint64_t count) { return (count + kPieceElements - 1) / kPiec
 
 size_t device_adder_bytes(const Layout& layout, DeviceKind kind) {
   if (kind == DeviceKind::Host) return 0;
-  return elements_added_at_once(layout) * 2 * sizeof(float) + device_adder_pinned_bytes(layout) +
-         kUpdateWorkspaceBytes;
+  const uint64_t count = elements_added_at_once(layout);
+  return count * (2 * sizeof(float) + size_of(layout.gradient_type())) +
+         pieces_of(count) * sizeof(double) + kUpdateWorkspaceBytes;
 }
 
 size_t device_adder_pinned_bytes(const Layout& layout) {
   const uint64_t count = elements_added_at_once(layout);
-  return count * size_of(layout.gradient_type()) + pieces_of(count) * sizeof(double);
+  return count * sizeof(float) + pieces_of(count) * sizeof(double);
 }
 
 size_t adder_pinned_bytes(const Preparation& prepared) {

@@ -60,7 +60,8 @@ uint64_t pieces_of(uint64_t count);
 /// What a GPU needs to add them: two fp32 sums of each, the gradient, and its partial norms; and a
 /// copy of the coefficients of updates. The host device needs nothing.
 size_t device_adder_bytes(const Layout& layout, DeviceKind kind);
-/// Pinned memory for the gradient and its partial norms; and the same, or 0 if no GPU adds.
+/// Pinned memory for the gradient, or for a part of a running sum, and for partial norms; and the
+/// same, or 0 if no GPU adds.
 size_t device_adder_pinned_bytes(const Layout& layout);
 size_t adder_pinned_bytes(const Preparation& prepared);
 

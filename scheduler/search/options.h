@@ -76,13 +76,16 @@ inline std::string_view name_of_updates(const TrainerOptions& options, const Sch
   return options.delayed_updates ? "delayed" : name_of(schedule.update);
 }
 
-/// How a step is divided, seen from one rank.
+/// How a step is divided, seen from one rank. The schedule decides about sums on devices.
 inline Division division_of(const TrainerOptions& options, const RankPlace& place) {
   const uint32_t num_groups = options.groups.value_or(options.gradient_accumulation);
-  return {.place = place,
-          .num_micro_batches = options.gradient_accumulation,
-          .num_groups = num_groups,
-          .sum_type = num_groups > 1 ? options.group_dtype : DType::F32};
+  Division division{.place = place,
+                    .num_micro_batches = options.gradient_accumulation,
+                    .num_groups = num_groups,
+                    .sum_type = num_groups > 1 ? options.group_dtype : DType::F32};
+  division.chains_sums =
+      place.num_machines > 1 && options.schedule.chains_sums.value_or(is_chain_shorter(division));
+  return division;
 }
 
 /// Budgets of one rank in bytes, the device for which memory is counted, and which rank it is.
@@ -95,9 +98,9 @@ struct Budgets {
   std::optional<size_t> total_memory = {};
   DeviceProfile device = {};
   RankPlace place = {};
-  /// Can the device of each rank read the memory of the devices of all others? Then the planner
-  /// also tries to keep sums of groups in device memory (Division::sums_on_devices). The same on
-  /// all ranks.
+  /// Can the device of each rank read the memory of the devices of all others of its machine? Then
+  /// the planner also tries to keep sums of groups in device memory (Division::sums_on_devices).
+  /// The same on all ranks.
   bool peer_access = false;
 };
 

@@ -249,7 +249,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   p.chunk_trace =
       std::make_shared<const ChunkTrace>(make_chunk_trace(p.trace, *p.layout, true, p.division));
   if (p.division.sums_on_devices) {
-    const uint32_t slots = count_sum_slots(*p.chunk_trace, *p.layout, place.num_ranks);
+    const uint32_t slots = count_sum_slots(*p.chunk_trace, *p.layout, num_adders(p.division));
     p.ledger.add(kSumsOfGroups, Tier::Device,
                  sum_slot_bytes(*p.layout, p.division, slots) +
                      device_adder_bytes(*p.layout, p.device.kind));
@@ -291,6 +291,8 @@ bool can_pin_window(const Preparation& p) {
 uint32_t most_device_updates(const Preparation& p) {
   const bool on_owners = p.division.sums_on_devices;
   if (p.options.delayed_updates) return 0;
+  // Ranks of other machines could not copy the weights.
+  if (p.division.place.num_machines > 1) return 0;
   if ((p.division.stores_groups() && !on_owners) || !can_pin_window(p)) return 0;
   const uint32_t blocks =
       on_owners ? 0 : blocks_of_device_update(*p.layout, updates_after_norm(p.options));
@@ -407,10 +409,9 @@ void complete(Preparation& p, Plan plan) {
   p.num_blocks = p.plan.num_blocks;
   p.schedule = schedule_of(p.plan, p.schedule);
   check_plan(p.plan, p.trace, layout, plan_options(p, p.schedule, p.num_blocks, true));
-  EBB_CHECK(
-      !p.division.sums_on_devices ||
-          p.plan.sum_slots == count_sum_slots(*p.chunk_trace, layout, p.division.place.num_ranks),
-      "the plan has another number of sum slots than was counted");
+  EBB_CHECK(!p.division.sums_on_devices ||
+                p.plan.sum_slots == count_sum_slots(*p.chunk_trace, layout, num_adders(p.division)),
+            "the plan has another number of sum slots than was counted");
   p.initialise_plan = make_initialise_plan(p.plan);
   p.flush_plan = make_flush_plan(p.plan);
   p.warm_up_plan = make_warm_up_plan(p.plan, layout);

@@ -68,16 +68,19 @@ TrainerOptions with_delayed_schedule(TrainerOptions options) {
 }
 
 bool may_store_sums_on_devices(const TrainerOptions& options, const Budgets& budgets) {
-  return division_of(options, budgets.place).stores_groups() && budgets.place.num_machines == 1 &&
+  const Division division = division_of(options, budgets.place);
+  return division.stores_groups() && (budgets.place.num_machines == 1 || division.chains_sums) &&
          (budgets.peer_access || budgets.place.num_ranks == 1);
 }
 
-/// The rank with the most micro-batches.
+/// The rank with the most micro-batches; if sums are chained, of these on the second machine if it
+/// has one, because the first one receives no running sums.
 uint32_t busiest_rank(const Division& division) {
   uint32_t busiest = 0, most = 0;
   for (uint32_t rank = 0; rank < division.place.num_ranks; ++rank) {
     const uint32_t count = share_of(division, rank).micro_batches.count;
-    if (count > most) busiest = rank;
+    const bool is_better = division.chains_sums && rank == division.place.ranks_per_machine();
+    if (count > most || (count == most && is_better)) busiest = rank;
     most = std::max(most, count);
   }
   return busiest;
@@ -134,7 +137,8 @@ Ledger ledger_as(const Preparation& like, uint32_t rank) {
             .sum_slots = like.plan.sum_slots,
             .stored_sums = like.plan.stored_sums,
             .stored_activations = like.plan.stored_activations,
-            .fetch_slots = like.plan.fetch_slots};
+            .fetch_slots = like.plan.fetch_slots,
+            .running_slots = like.plan.running_slots};
   plan.division.place.rank = rank;
   for (ChunkRecord& chunk : plan.chunks) {
     chunk.is_mine = chunk.owner == rank;
@@ -373,8 +377,9 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   if (sums_on_devices && !may_store_sums_on_devices(options, budgets)) {
     throw ConfigError(fmt::format(
         "the schedule asks for sums of groups on devices, with {} ranks on {} machines: that needs "
-        "groups whose sums are stored, one machine, and, with several ranks, devices that can read "
-        "each other's memory (Budgets::peer_access)",
+        "groups whose sums are stored, one machine or chained sums, and, with several ranks, "
+        "devices "
+        "of a machine that can read each other's memory (Budgets::peer_access)",
         budgets.place.num_ranks, budgets.place.num_machines));
   }
   const uint32_t scale = options.initial_loss_scale;

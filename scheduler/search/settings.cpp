@@ -106,14 +106,15 @@ Setting gradient_buffers(bool may_change, uint32_t num_chunks) {
 std::vector<Schedule> schedules_to_try(const Model& model, const TrainerOptions& options,
                                        const Budgets& budgets) {
   const ScheduleRequest& request = options.schedule;
-  const uint32_t num_micro_batches =
-      share_of(division_of(options, budgets.place), budgets.place.rank).micro_batches.count;
+  const Division division = division_of(options, budgets.place);
+  const uint32_t num_micro_batches = share_of(division, budgets.place.rank).micro_batches.count;
   const bool one_order = num_micro_batches == 1 || !budgets.device_memory;
   std::vector<MicroBatchOrder> orders = values_of(request.micro_batch_order, kOrders);
   if (one_order) orders.resize(1);
   std::vector<ActivationPlacement> placements = values_of(request.activations, kPlacements);
   if (!budgets.device_memory) placements.resize(1);
-  const bool may_sum_on_devices = budgets.peer_access && budgets.place.num_ranks > 1;
+  const bool may_sum_on_devices = budgets.peer_access && budgets.place.num_ranks > 1 &&
+                                  (budgets.place.num_machines == 1 || division.chains_sums);
   std::vector<bool> sums_on_devices = {request.sums_on_devices.value_or(may_sum_on_devices)};
   if (may_sum_on_devices && !request.sums_on_devices) sums_on_devices.push_back(false);
   std::vector<Recompute> recomputes;
@@ -130,6 +131,7 @@ std::vector<Schedule> schedules_to_try(const Model& model, const TrainerOptions&
                .recompute = recompute,
                .activations = placement,
                .sums_on_devices = on_devices,
+               .chains_sums = division.chains_sums,
                .deferred_share = request.deferred_share.value_or(kDeferredShare),
                .gradient_buffers = request.gradient_buffers.value_or(kGradientBuffers),
                .resident_chunks = request.resident_chunks.value_or(0),

@@ -390,6 +390,76 @@ TEST(PartialNorms, EqualThoseOfTheSum) {
   }
 }
 
+// ---- Running sums
+
+/// The sum over one use: the first `cut` groups, then the others are added to it in its place.
+std::vector<float> add_in_two_steps(std::span<const std::byte* const> groups, size_t cut,
+                                    DType sum_type, int64_t n, ThreadTeam& team) {
+  Guarded sum(n, sizeof(float));
+  auto* const values = reinterpret_cast<float*>(sum.data());
+  add_in_order(team, nullptr, groups.first(cut), sum_type, n, values);
+  if (cut < groups.size()) add_in_order(team, values, groups.subspan(cut), sum_type, n, values);
+  EXPECT_TRUE(sum.intact());
+  return {values, values + n};
+}
+
+/// Whatever the first machine has of the groups, and in which type they are.
+TEST(AddInOrder, GivesTheBitsOfAllGroups) {
+  ThreadTeam team(2);
+  for (const int64_t n : {int64_t{1}, int64_t{17}, int64_t{2049}, kCount}) {
+    const Arrays arrays = make_arrays(1, 7, n);
+    std::vector<std::vector<BF16>> rounded;
+    std::vector<const std::byte*> groups, rounded_groups;
+    for (const std::vector<float>& group : arrays[0]) {
+      groups.push_back(bytes_of(group.data()));
+      rounded.emplace_back(group.begin(), group.end());
+      rounded_groups.push_back(reinterpret_cast<const std::byte*>(rounded.back().data()));
+    }
+    for (const size_t cut : {1u, 2u, 5u, 6u, 7u}) {
+      for (const DType sum_type : {DType::F32, DType::BF16}) {
+        const auto& all = sum_type == DType::F32 ? groups : rounded_groups;
+        const std::vector<float> sum = add_in_two_steps(all, cut, sum_type, n, team);
+        for (const DType type : kTypes) {
+          EXPECT_TRUE(finish({{bytes_of(sum.data())}}, DType::F32, n, type, team) ==
+                      finish({all}, sum_type, n, type, team))
+              << n << " elements, " << cut << " of 7 groups, " << name_of(sum_type);
+        }
+      }
+    }
+  }
+}
+
+TEST(AddInOrder, TakesAnyAddress) {
+  ThreadTeam team(1);
+  constexpr int64_t n = 3 * 2048;
+  const Arrays arrays = make_arrays(1, 2, n);
+  const std::byte* const groups[] = {bytes_of(arrays[0][0].data()), bytes_of(arrays[0][1].data())};
+  std::vector<float> before(arrays[0][1]), memory(n + 64);
+  for (const bool has_before : {false, true}) {
+    for (const size_t shift : {0u, 1u, 16u}) {
+      const size_t line = 16 - reinterpret_cast<uintptr_t>(memory.data()) % 64 / sizeof(float);
+      float* const sum = memory.data() + line + shift;
+      sum[-1] = sum[n] = 7;
+      add_in_order(team, has_before ? before.data() : nullptr, groups, DType::F32, n, sum);
+      for (size_t i = 0; i < n; ++i) {
+        const float first = has_before ? before[i] + arrays[0][0][i] : arrays[0][0][i];
+        ASSERT_EQ(sum[i], first + arrays[0][1][i]) << i;
+      }
+      EXPECT_EQ(sum[-1], 7);
+      EXPECT_EQ(sum[n], 7);
+    }
+  }
+}
+
+TEST(AddInOrder, RejectsWrongArguments) {
+  ThreadTeam team(1);
+  std::vector<float> sums(4);
+  const std::byte* const groups[] = {bytes_of(sums.data())};
+  EXPECT_THROW(add_in_order(team, nullptr, {}, DType::F32, 4, sums.data()), LogicError);
+  EXPECT_THROW(add_in_order(team, nullptr, groups, DType::F16, 4, sums.data()), LogicError);
+  EXPECT_THROW(add_in_order(team, nullptr, groups, DType::F32, -1, sums.data()), LogicError);
+}
+
 TEST(OrderedSum, RejectsWrongArguments) {
   ThreadTeam team(1);
   const std::vector<float> sums(4);

@@ -52,9 +52,11 @@ std::string name_of_range(const Op& op, const Trace& trace) {
              chunk;
     case OpKind::Drop:
     case OpKind::AddGroups:
+    case OpKind::FetchSum:
+    case OpKind::RoundTotal:
     case OpKind::Send:
     case OpKind::Receive:
-      return "";  // one rank has none of the last three
+      return "";  // one rank has none of the last five
   }
   return "";
 }

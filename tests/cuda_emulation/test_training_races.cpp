@@ -14,6 +14,12 @@ namespace {
 
 class EmulatedRaces : public OnGpu {};
 
+/// What copies from and to a home need if it is not pinned.
+size_t staging_bytes(const TrainingCase& run) {
+  const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
+  return prepare_case(model, run).ledger.bytes("staging buffers", Tier::Host);
+}
+
 TrainingCase with_tiny_model(TrainingCase run) {
   run.device = DeviceKind::Cuda;
   run.model = {
@@ -72,6 +78,24 @@ TEST_F(EmulatedRaces, RoundedSumsHaveTheBitsOfOne) {
   EXPECT_EQ(train(two).outcome, rounded);
   two.sums_on_devices = true;
   EXPECT_EQ(train(two).outcome, rounded);
+}
+
+/// Four ranks on two machines. The processor or the GPU adds sums to the running sum, which is in
+/// pinned memory or not.
+TEST_F(EmulatedRaces, ChainedSumsHaveTheBitsOfOne) {
+  const TrainingCase one = with_tiny_model({.accumulation = 4});
+  const Outcome plain = train(one).outcome;
+  TrainingCase four = one;
+  four.memory = Memory::Smallest;
+  four.num_ranks = 4;
+  four.num_machines = 2;
+  four.chains_sums = true;
+  EXPECT_EQ(train(four).outcome, plain);
+  four.sums_on_devices = true;
+  EXPECT_EQ(train(four).outcome, plain);
+  four.pinned_bytes = size_t{3} << 20;
+  EXPECT_GT(staging_bytes(four), 0u);
+  EXPECT_EQ(train(four).outcome, plain);
 }
 
 /// The loads of a step and the updates of the step before access different copies of the weights.

@@ -60,9 +60,15 @@ class SimulateRanks : public testing::Test {
     return on_chunk({.kind = OpKind::Send, .stream = StreamKind::Send, .message = message}, chunk);
   }
   static Op receive(Message message, uint32_t chunk) {
-    return on_chunk({.kind = OpKind::Receive, .stream = StreamKind::Receive, .message = message},
+    return on_chunk({.kind = OpKind::Receive,
+                     .stream = StreamKind::Receive,
+                     .message = message,
+                     .sender = message == Message::Sums ? uint32_t{kNone} : chunk},
                     chunk);
   }
+
+  /// Rank r of two owns chunk r.
+  static Op fetch_of(uint32_t chunk) { return make_fetch({Space::Weights, chunk}, chunk); }
 
   const Case case_ = test::make_case_from_text("r0 r1", 2, 65536, 2);
   const Plan loads_ = written({{test::kLoad, {}}, {on_chunk(test::kLoad, 1), {}}});
@@ -216,7 +222,7 @@ std::vector<Plan> on_machines(uint32_t num_ranks, uint32_t num_machines, const O
 
 TEST_F(SimulateRanks, FetchesShareWhatTheirMachineReceives) {
   const Machine machine{.network_bytes_per_s = kChunk};
-  const Plan fetches = written({{make_move({Space::Weights, 0}, Tier::Peer, Tier::Host), {}}});
+  const Plan fetches = written({{fetch_of(0), {}}});
   const Plan nothing = written({});
   // Ranks 2 and 3 are on another machine than rank 0, which owns the chunk.
   const auto four = on_machines(4, 2, [&](uint32_t rank) { return rank >= 2 ? fetches : nothing; });
@@ -233,9 +239,7 @@ TEST_F(SimulateRanks, FetchesShareWhatTheirMachineReceives) {
 TEST_F(SimulateRanks, FetchesShareWhatTheMachineOfTheOwnerSends) {
   const Machine machine{.network_bytes_per_s = kChunk};
   const Plan nothing = written({});
-  const auto fetch = [&](uint32_t chunk) {
-    return written({{make_move({Space::Weights, chunk}, Tier::Peer, Tier::Host), {}}});
-  };
+  const auto fetch = [&](uint32_t chunk) { return written({{fetch_of(chunk), {}}}); };
   // Ranks 1 and 2, each on a machine of its own, fetch from rank 0.
   const auto same = on_machines(3, 3, [&](uint32_t rank) { return rank > 0 ? fetch(0) : nothing; });
   EXPECT_DOUBLE_EQ(seconds({&same[0], &same[1], &same[2]}, machine), 2);
@@ -262,6 +266,110 @@ TEST_F(SimulateRanks, AnAdditionReceivesTheSumsOfOtherMachines) {
   EXPECT_DOUBLE_EQ(time(adds), 4 + 2);
   // Each byte from the network is four bytes of host memory.
   EXPECT_DOUBLE_EQ(time({.host_bytes_per_s = kChunk}), 9 + 16);
+}
+
+/// The plans of two machines with one rank each, whose sums are chained. Only `of_rank` has these
+/// operations.
+template <class Written>
+std::vector<Plan> chained(uint32_t of_rank, const Written& with_operations, const Plan& nothing) {
+  auto plans = on_machines(
+      2, 2, [&](uint32_t rank) { return rank == of_rank ? with_operations() : nothing; });
+  for (Plan& plan : plans) plan.division.chains_sums = true;
+  return plans;
+}
+
+/// A running sum of 65,536 elements is two chunks, and so are the stored sums of a machine.
+TEST_F(SimulateRanks, ARankOfAChainAddsTheGroupsOfItsMachine) {
+  const Op add = on_chunk({.kind = OpKind::AddGroups, .stream = StreamKind::Update}, 0);
+  Op fetch = on_chunk({.kind = OpKind::FetchSum, .stream = StreamKind::Fetch}, 0);
+  fetch.sender = 0;
+  const Op round = on_chunk({.kind = OpKind::RoundTotal, .stream = StreamKind::Update}, 0);
+  const auto time = [&](uint32_t rank, const Op& op, const Machine& machine) {
+    const auto plans = chained(
+        rank,
+        [&] {
+          return written({{op, {}}});
+        },
+        written({}));
+    return seconds({&plans[0], &plans[1]}, machine);
+  };
+  // The first rank reads its sums and writes a running sum. The second one also reads one.
+  const Machine adds{.update_bytes_per_s = kChunk};
+  EXPECT_DOUBLE_EQ(time(0, add, adds), 2 + 2);
+  EXPECT_DOUBLE_EQ(time(1, add, adds), 2 + 2 + 2);
+  EXPECT_DOUBLE_EQ(time(0, round, adds), 2 + 1);  // a bf16 gradient is a chunk
+  const Machine network{.network_bytes_per_s = kChunk};
+  EXPECT_DOUBLE_EQ(time(1, add, network), 0);
+  EXPECT_DOUBLE_EQ(time(1, fetch, network), 2);
+  // Each byte from the network is four bytes of host memory.
+  EXPECT_DOUBLE_EQ(time(1, fetch, {.host_bytes_per_s = kChunk}), 8);
+  EXPECT_DOUBLE_EQ(time(1, add, {.host_bytes_per_s = kChunk}), 6);
+}
+
+/// The GPU reads the running sum in host memory, and writes it there.
+TEST_F(SimulateRanks, AGpuOfAChainCopiesTheRunningSum) {
+  const Op add = on_chunk({.kind = OpKind::AddGroups, .stream = StreamKind::Update}, 0);
+  const auto time = [&](uint32_t rank, const Machine& machine) {
+    auto plans = chained(
+        rank,
+        [&] {
+          return written({{add, {}}});
+        },
+        written({}));
+    for (Plan& plan : plans) plan.division.sums_on_devices = true;
+    return seconds({&plans[0], &plans[1]}, machine);
+  };
+  const Machine link{.load_bytes_per_s = kChunk, .store_bytes_per_s = kChunk / 4};
+  EXPECT_DOUBLE_EQ(time(0, link), 2 * 4);
+  EXPECT_DOUBLE_EQ(time(1, link), 2 + 2 * 4);
+  EXPECT_DOUBLE_EQ(time(1, {.device_bytes_per_s = kChunk}), 2 + 2 * 2);
+  EXPECT_DOUBLE_EQ(time(0, {.host_bytes_per_s = kChunk}), 2);
+  EXPECT_DOUBLE_EQ(time(1, {.host_bytes_per_s = kChunk}), 4);
+}
+
+/// The plan of a rank that stands for all of several machines, which have one rank each.
+Plan stands_for_all(Plan plan, uint32_t rank, uint32_t num_machines) {
+  plan.division = {.place = {rank, num_machines, num_machines},
+                   .num_micro_batches = num_machines,
+                   .num_groups = num_machines,
+                   .chains_sums = true};
+  return plan;
+}
+
+/// The ranks of two machines add to the running sum after the second of four machines: each copies
+/// two chunks and moves six.
+TEST_F(SimulateRanks, TheLastOfAChainAddsLater) {
+  const Op add = on_chunk({.kind = OpKind::AddGroups, .stream = StreamKind::Update}, 1);
+  Op total = receive(Message::Added, 1);
+  total.sender = 3;
+  Op norms = receive(Message::Norms, 0);
+  norms.sender = kNone;
+  const Machine machine{
+      .network_bytes_per_s = kChunk, .message_s = 0.5, .update_bytes_per_s = kChunk};
+  for (const Op& waits : {total, norms}) {
+    const Plan plan =
+        stands_for_all(written({{add, {}}, {send(Message::Added, 1), {}, {0}}, {waits, {}}}), 1, 4);
+    const Simulation s = simulate_all({&plan}, machine)[0];
+    EXPECT_DOUBLE_EQ(s.ops[1].end_s, 6);
+    EXPECT_DOUBLE_EQ(s.ops[2].end_s, 6 + 2 * (2 + 6 + 0.5) + 0.5) << name_of(waits.message);
+  }
+}
+
+/// Of eight machines, the third one fetches the chunk of the second one, and the fourth one from
+/// it.
+TEST_F(SimulateRanks, ACopyIsPassedOn) {
+  Op copied = receive(Message::Copied, 1);
+  copied.sender = 2;
+  const Op fetch = make_fetch({Space::Weights, 1}, 2);
+  const Plan plan = stands_for_all(written({{copied, {}}, {fetch, {}, {0}}}), 3, 8);
+  const Simulation s = simulate_all({&plan}, {.network_bytes_per_s = kChunk})[0];
+  EXPECT_DOUBLE_EQ(s.ops[0].end_s, 1);
+  EXPECT_DOUBLE_EQ(s.ops[1].end_s, 1 + 16.0 / 7);
+  // From the owner, half of the machines fetch it at the same time.
+  Op to_slot = make_fetch({Space::Weights, 1}, 1);
+  to_slot.slot = BufferIndex(0);
+  const Plan alone = stands_for_all(written({{to_slot, {}}}), 3, 8);
+  EXPECT_DOUBLE_EQ(seconds({&alone}, {.network_bytes_per_s = kChunk}), 4);
 }
 
 TEST_F(SimulateRanks, AMessageTakesTimeToAnotherMachine) {

@@ -71,6 +71,7 @@ TrainerOptions TrainingCase::options() const {
                        .recompute = recompute,
                        .activations = activations,
                        .sums_on_devices = sums_on_devices,
+                       .chains_sums = chains_sums,
                        .copies_weights = copies_weights,
                        .update = update,
                        .deferred_share = kDeferredShare,
@@ -102,11 +103,12 @@ std::string to_string(const TrainingCase& run) {
       kBetween[static_cast<int>(run.between)],
       run.dropout > 0 ? fmt::format(", dropout {:g}", run.dropout) : "",
       run.num_ranks > 1 || run.groups
-          ? fmt::format(", {} ranks on {} machines, {} groups{}{}", run.num_ranks, run.num_machines,
-                        run.groups.value_or(run.accumulation),
+          ? fmt::format(", {} ranks on {} machines, {} groups{}{}{}", run.num_ranks,
+                        run.num_machines, run.groups.value_or(run.accumulation),
                         run.sums_on_devices  ? ", sums on devices"
                         : run.copies_weights ? ", copies of weights"
                                              : "",
+                        run.chains_sums ? ", sums chained" : "",
                         run.group_dtype == DType::BF16 ? ", rounded" : "")
           : "");
 }

@@ -70,6 +70,7 @@ struct TrainingCase {
   uint32_t num_ranks = 1;       ///< threads of this process, each with a device
   uint32_t num_machines = 1;    ///< on which the ranks are, as far as they can tell
   bool copies_weights = false;  ///< only with several machines
+  bool chains_sums = false;     ///< only with several machines
   bool sums_on_devices = false;
   bool delayed_updates = false;  ///< only with UpdateOrder::Overlap and Between::Nothing
   std::optional<uint32_t> groups = {};

@@ -195,7 +195,7 @@ TEST(Ranks, StateOnDevicesGivesTheBitsOfOne) {
   }
 }
 
-/// One rank of each machine fetches a chunk for all. Ranks per machine: 1 and 2.
+/// One rank of each machine fetches a chunk for all.
 TEST(Ranks, CopiesOfWeightsGiveTheBitsOfOne) {
   IdentityCheck check;
   for (const uint32_t num_ranks : {2u, 4u}) {
@@ -213,6 +213,16 @@ TEST(Ranks, CopiesOfWeightsGiveTheBitsOfOne) {
              .num_machines = 2,
              .copies_weights = true,
              .delayed_updates = true});
+  // Ranks per machine: 2; and 1, where copies pass from machine to machine.
+  for (const uint32_t num_machines : {3u, 6u}) {
+    check.run({.clip = num_machines == 3,
+               .accumulation = 6,
+               .memory = Memory::Smallest,
+               .between = num_machines == 3 ? Between::Nothing : Between::Weights,
+               .num_ranks = 6,
+               .num_machines = num_machines,
+               .copies_weights = true});
+  }
 }
 
 /// Ranks per machine: 1, 2 and 1.
@@ -430,7 +440,7 @@ TEST(PlantedRanks, AnotherPlanIsAnError) {
 /// Trains on two ranks. `damage` changes the preparation of rank 1; the model of rank 0 is late.
 uint64_t hash_with(const TrainingCase& run, const std::function<void(Preparation&)>& damage,
                    int pause_ms = 0) {
-  ThreadRanks ranks(2);
+  ThreadRanks ranks(2, {.ranks_per_machine = 2 / run.num_machines});
   uint64_t hashes[2] = {};
   const auto train_rank = [&](uint32_t rank) {
     const Gpt2 gpt(run.model, kMicroBatchSize, run.length, run.dtype);
@@ -466,6 +476,27 @@ TEST(PlantedRanks, AMissingWaitForTheSumsOfAnotherRankChangesBits) {
               whole)
         << on_devices;
   }
+}
+
+/// Rank 1 adds its groups to the running sum of rank 0 too early, or copies it too early.
+TEST(PlantedRanks, AMissingWaitForARunningSumChangesBits) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer reports it";
+#endif
+  const TrainingCase run{.accumulation = 2, .num_ranks = 2, .num_machines = 2, .chains_sums = true};
+  const uint64_t whole = hash_with(
+      run, [](Preparation&) {}, 50);
+  EXPECT_NE(hash_with(
+                run, [](Preparation& p) { drop_waits(p, OpKind::FetchSum); }, 50),
+            whole);
+  const auto forget_fetch = [](Preparation& p) {
+    const auto is_addition = [](const Op& op) { return op.kind == OpKind::AddGroups; };
+    const Op& add = p.plan.ops[nth_op(p.plan, 0, is_addition)];
+    for (OpIndex& wait : std::span(p.plan.waits).subspan(add.first_wait, add.num_waits)) {
+      if (p.plan.ops[wait].kind == OpKind::FetchSum) wait = OpIndex(0);
+    }
+  };
+  EXPECT_NE(hash_with(run, forget_fetch, 50), whole);
 }
 
 TEST(PlantedRanks, AChunkThatIsNotUpdatedChangesBits) {

@@ -19,6 +19,7 @@ struct AlikeCase {
   bool sums_on_devices = false;
   bool state_on_devices = false;
   bool copies_weights = false;
+  bool chains_sums = false;
 };
 
 class RanksAlike : public testing::TestWithParam<AlikeCase> {
@@ -34,6 +35,7 @@ class RanksAlike : public testing::TestWithParam<AlikeCase> {
                            .num_ranks = num_ranks,
                            .num_machines = c.num_machines,
                            .copies_weights = c.copies_weights,
+                           .chains_sums = c.chains_sums,
                            .sums_on_devices = c.sums_on_devices,
                            .groups = num_ranks,
                            .model = deep_gpt()};
@@ -47,9 +49,13 @@ class RanksAlike : public testing::TestWithParam<AlikeCase> {
     config.num_layers = 24;
     return config;
   }
+  /// If sums are chained, those of the second machine stand for all: the first one receives no
+  /// running sums.
   std::vector<RankStep> first(size_t count) const {
+    const bool is_second = count < prepared_.size() && GetParam().chains_sums;
+    const size_t begin = is_second ? GetParam().per_machine : 0;
     std::vector<RankStep> steps;
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = begin; i < begin + count; ++i) {
       steps.push_back({prepared_[i].plan, prepared_[i].trace, *prepared_[i].layout});
     }
     return steps;
@@ -60,6 +66,20 @@ class RanksAlike : public testing::TestWithParam<AlikeCase> {
       seconds = std::max(seconds, s.seconds);
     }
     return seconds;
+  }
+
+  /// By how much more the time of some may differ from that of all, where this rate is the
+  /// bottleneck. Each machine of a chain is a little later than the one before, and with few chunks
+  /// for each rank this counts: 9.2 % were seen where additions are the bottleneck. Without
+  /// clipping, they also wait for the updates of owners along the chain: 21.1 %. Copies that pass
+  /// from machine to machine: 16.0 % where host memory is.
+  double of_chain(double Machine::*slow) const {
+    const bool is_chained = GetParam().chains_sums, on_devices = GetParam().sums_on_devices;
+    const bool passes_on = prepared_[0].division.place.passes_copies_on();
+    if (slow == &Machine::host_bytes_per_s) return passes_on ? 0.121 : is_chained ? 0.02 : 0;
+    if (!is_chained) return 0;
+    if (slow == &Machine::update_bytes_per_s) return GetParam().clip || on_devices ? 0.09 : 0.21;
+    return 0.01;
   }
 
   std::vector<Preparation> prepared_;
@@ -97,8 +117,10 @@ TEST_P(RanksAlike, SomeStandForAll) {
     // the step with all ranks of a machine, and 6.2 % with one of eight, were seen. With copies,
     // one rank also stands for those that fetch for its machine: 1.3 and 4.7 % were seen.
     const double of_copies = GetParam().copies_weights ? 0.007 : 0;
-    const double machine_tolerance = slow.tolerance + of_copies + (GetParam().clip ? 0 : 0.002);
-    const double tolerance = slow.tolerance + of_copies + (GetParam().clip ? 0 : 0.025);
+    const double machine_tolerance =
+        slow.tolerance + of_copies + of_chain(slow.rate) + (GetParam().clip ? 0 : 0.002);
+    const double tolerance =
+        slow.tolerance + of_copies + of_chain(slow.rate) + (GetParam().clip ? 0 : 0.025);
     const double all_s = longest_s(first(prepared_.size()), machine);
     const double of_machine_s = longest_s(first(GetParam().per_machine), machine);
     EXPECT_NEAR(of_machine_s / all_s, 1, machine_tolerance) << slow.factor;
@@ -128,18 +150,23 @@ TEST_P(RanksAlike, TakeAndMoveWhatTheirPlansSay) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, RanksAlike,
-                         testing::ValuesIn<AlikeCase>(
-                             {{"TwoTimesTwo", 2, 2, true},
-                              {"FourTimesTwo", 4, 2, true},
-                              {"EightTimesOne", 8, 1, true},
-                              {"FourTimesTwoUnclipped", 4, 2, false},
-                              {"FourTimesTwoWithCopies", 4, 2, true, false, false, true},
-                              {"FourTimesTwoUnclippedWithCopies", 4, 2, false, false, false, true},
-                              {"EightUnclipped", 1, 8, false},
-                              {"FourOnDevices", 1, 4, true, true},
-                              {"FourWithState", 1, 4, true, true, true}}),
-                         [](const auto& i) { return i.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    , RanksAlike,
+    testing::ValuesIn<AlikeCase>(
+        {{"TwoTimesTwo", 2, 2, true},
+         {"FourTimesTwo", 4, 2, true},
+         {"EightTimesOne", 8, 1, true},
+         {"FourTimesTwoUnclipped", 4, 2, false},
+         {"FourTimesTwoWithCopies", 4, 2, true, false, false, true},
+         {"EightTimesOneWithCopies", 8, 1, true, false, false, true},
+         {"FourTimesTwoUnclippedWithCopies", 4, 2, false, false, false, true},
+         {"FourTimesTwoChained", 4, 2, true, false, false, false, true},
+         {"FourTimesTwoUnclippedChainedWithCopies", 4, 2, false, false, false, true, true},
+         {"FourTimesTwoChainedOnDevicesWithCopies", 4, 2, true, true, false, true, true},
+         {"EightUnclipped", 1, 8, false},
+         {"FourOnDevices", 1, 4, true, true},
+         {"FourWithState", 1, 4, true, true, true}}),
+    [](const auto& i) { return i.param.name; });
 
 }  // namespace
 }  // namespace ebb::test

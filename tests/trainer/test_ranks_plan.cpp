@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "scheduler/plan/running_sums.h"
 #include "scheduler/plan/simulate.h"
 #include "scheduler/plan/validate.h"
 #include "scheduler/plan/validation_ranks.h"
@@ -27,6 +28,7 @@ struct RankPlansCase {
   bool delayed_updates = false;
   bool copies_weights = false;
   uint32_t num_ranks = 3;
+  bool chains_sums = false;
 };
 
 /// The plans of the ranks of a small model under the smallest budget.
@@ -34,13 +36,9 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
  protected:
   RankPlans() {
     const TrainingCase run{.clip = GetParam().clip,
-                           .accumulation = 5,
+                           .accumulation = std::max(5u, GetParam().num_ranks),
                            .memory = holds_residents() ? Memory::Between : Memory::Smallest,
-                           // With smaller chunks, some stay in host memory, and each rank owns
-                           // several.
-                           .num_pieces = GetParam().copies_weights     ? 1u
-                                         : GetParam().state_on_devices ? 2u
-                                                                       : 4u,
+                           .num_pieces = num_pieces(),
                            .order = MicroBatchOrder::Vertical,
                            .between = GetParam().state_on_devices ? Between::State
                                       : GetParam().clip           ? Between::Nothing
@@ -48,12 +46,21 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
                            .num_ranks = GetParam().num_ranks,
                            .num_machines = GetParam().num_machines,
                            .copies_weights = GetParam().copies_weights,
+                           .chains_sums = GetParam().chains_sums,
                            .sums_on_devices = GetParam().sums_on_devices,
                            .delayed_updates = GetParam().delayed_updates};
     const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
     for (uint32_t rank = 0; rank < run.num_ranks; ++rank) {
       prepared_.push_back(prepare_case(model, run, rank));
     }
+  }
+  /// With smaller chunks, some stay in host memory, each rank owns several, and running slots are
+  /// used again.
+  static size_t num_pieces() {
+    const RankPlansCase& c = GetParam();
+    if (c.chains_sums && c.num_ranks == c.num_machines) return 2;
+    if (c.chains_sums || c.copies_weights) return 1;
+    return c.state_on_devices ? 2 : 4;
   }
   /// Then resident weights are loaded again after an update, and the copy has the old ones.
   static bool holds_residents() { return GetParam().copies_weights && !GetParam().clip; }
@@ -66,12 +73,25 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
                      .schedule = p.schedule,
                      .division = p.division});
   }
-  /// The problems of all plans together, where rank 1 has this plan.
-  std::vector<std::string> find_problems_of_all(const Plan& of_rank_1) const {
+  /// The problems of all plans together, where this rank has this plan.
+  std::vector<std::string> find_problems_of_all(const Plan& of_rank, uint32_t rank = 1) const {
     std::vector<const Plan*> plans;
     for (const Preparation& p : prepared_) plans.push_back(&p.plan);
-    plans[1] = &of_rank_1;
+    plans[rank] = &of_rank;
     return validate_ranks(plans);
+  }
+  /// Ranks whose plans are to be damaged: the last machine of a chain has other operations.
+  std::vector<uint32_t> ranks_to_damage() const {
+    if (!GetParam().chains_sums) return {1};
+    return {1, GetParam().num_ranks - 1};
+  }
+
+  static bool waits_for_free_running_slots(const Plan& plan) {
+    return std::ranges::any_of(plan.ops, [&plan](const Op& op) {
+      const bool is_last = is_last_machine(plan.division.place);
+      return op.kind == OpKind::Receive &&
+             op.message == (is_last ? Message::TotalCopied : Message::SumCopied);
+    });
   }
 
   std::vector<Preparation> prepared_;
@@ -86,6 +106,9 @@ TEST_P(RankPlans, AreValidAndFitTogether) {
       return std::ranges::any_of(
           plan.ops, [=](const Op& op) { return is_fetch(op) && (op.slot != kNone) == to_slot; });
     };
+    if (GetParam().chains_sums) {
+      EXPECT_TRUE(waits_for_free_running_slots(plan));
+    }
     if (GetParam().copies_weights) {
       EXPECT_TRUE(fetches(false));
       EXPECT_EQ(fetches(true), holds_residents());
@@ -99,57 +122,100 @@ TEST_P(RankPlans, AreValidAndFitTogether) {
 }
 
 TEST_P(RankPlans, ALostOperationIsFound) {
-  const Plan& plan = prepared_[1].plan;
-  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
-    EXPECT_FALSE(find_problems(without_op(plan, i), 1).empty())
-        << "without op " << i << ":\n"
-        << to_string(plan, prepared_[1].trace);
+  for (const uint32_t rank : ranks_to_damage()) {
+    const Plan& plan = prepared_[rank].plan;
+    for (OpIndex i{0}; i < plan.ops.size(); ++i) {
+      EXPECT_FALSE(find_problems(without_op(plan, i), rank).empty())
+          << "without op " << i << ":\n"
+          << to_string(plan, prepared_[rank].trace);
+    }
   }
 }
 
 TEST_P(RankPlans, AMissingWaitIsFound) {
-  const Plan& plan = prepared_[1].plan;
-  const auto all = reachability(plan);
-  int num_needed = 0;
-  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
-    for (const OpIndex w : plan.waits_of(plan.ops[i])) {
-      const Plan damaged = without_wait(plan, i, w);
-      if (reachability(damaged)[i][w]) continue;
-      ++num_needed;
-      EXPECT_FALSE(find_problems(damaged, 1).empty())
-          << "op " << i << " without its wait for op " << w << ":\n"
-          << to_string(plan, prepared_[1].trace);
+  for (const uint32_t rank : ranks_to_damage()) {
+    const Plan& plan = prepared_[rank].plan;
+    const auto all = reachability(plan);
+    int num_needed = 0;
+    for (OpIndex i{0}; i < plan.ops.size(); ++i) {
+      for (const OpIndex w : plan.waits_of(plan.ops[i])) {
+        const Plan damaged = without_wait(plan, i, w);
+        if (reachability(damaged)[i][w]) continue;
+        ++num_needed;
+        EXPECT_FALSE(find_problems(damaged, rank).empty())
+            << "op " << i << " without its wait for op " << w << ":\n"
+            << to_string(plan, prepared_[rank].trace);
+      }
     }
+    EXPECT_GT(num_needed, 40);
   }
-  EXPECT_GT(num_needed, 40);
 }
 
 /// The rank that does not send a message is valid by itself only if nobody waits for the message.
 TEST_P(RankPlans, AMessageThatIsNotSentIsFound) {
-  const Plan& plan = prepared_[1].plan;
-  int num_awaited = 0;
-  for (OpIndex i{0}; i < plan.ops.size(); ++i) {
-    if (plan.ops[i].kind != OpKind::Send) continue;
-    num_awaited += !find_problems_of_all(without_op(plan, i)).empty();
+  for (const uint32_t rank : ranks_to_damage()) {
+    const Plan& plan = prepared_[rank].plan;
+    int num_awaited = 0;
+    for (OpIndex i{0}; i < plan.ops.size(); ++i) {
+      if (plan.ops[i].kind != OpKind::Send) continue;
+      num_awaited += !find_problems_of_all(without_op(plan, i), rank).empty();
+    }
+    EXPECT_GT(num_awaited, 3);
   }
-  EXPECT_GT(num_awaited, 3);
 }
 
-/// A rank that sends its sums after it has got the norms waits for ever: the others make norms of
-/// these sums.
+/// A rank that sends its sums, or their addition to a running sum, after it has got the norms waits
+/// for ever: the others make norms of these sums.
 TEST_P(RankPlans, OrdersThatWaitForEachOtherAreFound) {
   const Plan& plan = prepared_[1].plan;
   const auto is = [](OpKind kind, Message message) {
     return [=](const Op& op) { return op.kind == kind && op.message == message; };
   };
   const auto norms = find_op(plan, is(OpKind::Receive, Message::Norms));
-  const auto sums = find_op(plan, is(OpKind::Send, Message::Sums));
+  const bool sends_sums = GetParam().num_machines < GetParam().num_ranks || !GetParam().chains_sums;
+  const auto sums = find_op(plan, is(OpKind::Send, sends_sums ? Message::Sums : Message::Added));
   ASSERT_TRUE(norms && sums && *sums < *norms);
   const Plan moved = with_op_before(plan, *norms, *sums);
   const OpIndex receives = *sums, sends = OpIndex(*sums + 1);
   const auto problems = find_problems_of_all(with_wait(moved, sends, receives));
   ASSERT_FALSE(problems.empty());
   EXPECT_NE(problems[0].find("waits for ever for "), std::string::npos) << problems[0];
+}
+
+/// Loads of resident weights after their early updates wait for owners, and owners wait for the
+/// chain.
+TEST(RankChains, DoNotWaitForEachOther) {
+  struct Place {
+    uint32_t num_machines, per_machine;
+  };
+  for (const Place place : {Place{2, 2}, {4, 5}, {6, 2}, {8, 1}, {9, 1}}) {
+    const uint32_t num_ranks = place.num_machines * place.per_machine;
+    for (const bool copies_weights : {false, true}) {
+      for (const bool clip : {false, true}) {
+        TrainingCase run{.clip = clip,
+                         .accumulation = num_ranks,
+                         .memory = Memory::Between,
+                         .order = MicroBatchOrder::Vertical,
+                         .between = Between::Weights,
+                         .num_ranks = num_ranks,
+                         .num_machines = place.num_machines,
+                         .copies_weights = copies_weights,
+                         .chains_sums = true};
+        run.model.num_layers = 24;
+        const Gpt2 model(run.model, kMicroBatchSize, kLength, DType::BF16);
+        std::vector<Preparation> prepared;
+        for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+          prepared.push_back(prepare_case(model, run, rank));
+        }
+        if (!clip) {
+          EXPECT_GT(prepared[0].plan.count(&ChunkRecord::ends_on_device), 4u);
+        }
+        std::vector<const Plan*> plans;
+        for (const Preparation& p : prepared) plans.push_back(&p.plan);
+        EXPECT_EQ(validate_ranks(plans), std::vector<std::string>{}) << run;
+      }
+    }
+  }
 }
 
 /// With host memory for them, ranks whose network is slow share what they fetch.
@@ -353,12 +419,14 @@ class SlowestChains {
     }
   }
 
-  /// When the last of the other ranks has sent what `receive` waits for. Weights and added sums
-  /// come from their owner only, the other messages from all ranks.
+  /// When the last of the other ranks has sent what `receive` waits for.
   double sent_s(size_t receiver, const Op& receive) const {
     double last_s = 0;
     for (size_t r = 0; r < steps_.size(); ++r) {
-      if (r == receiver) continue;
+      if (r == receiver || (receive.sender != kNone && r != receive.sender)) continue;
+      const bool is_far = !steps_[receiver].plan.division.place.is_near(static_cast<uint32_t>(r));
+      const bool is_chained = steps_[receiver].plan.division.chains_sums;
+      if (receive.message == Message::Sums && is_chained && is_far) continue;
       const Plan& plan = steps_[r].plan;
       for (uint32_t i = 0; i < plan.ops.size(); ++i) {
         const Op& op = plan.ops[i];
@@ -422,21 +490,27 @@ TEST_P(RankPlans, WaitForEachOtherAndForHostMemory) {
   EXPECT_GT(num_slowed, 10);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , RankPlans,
-    testing::ValuesIn<RankPlansCase>({{"Clipped", true, 1},
-                                      {"Unclipped", false, 1},
-                                      {"SumsOnDevices", true, 1, true},
-                                      {"StateOnDevices", true, 1, true, true},
-                                      {"UnclippedStateOnDevices", false, 1, true, true},
-                                      {"Delayed", true, 1, false, false, true},
-                                      {"DelayedOnThreeMachines", true, 3, false, false, true},
-                                      {"Copies", true, 2, false, false, false, true, 4},
-                                      {"UnclippedCopies", false, 2, false, false, false, true, 4},
-                                      {"DelayedCopies", true, 2, false, false, true, true, 4},
-                                      {"ClippedOnThreeMachines", true, 3},
-                                      {"UnclippedOnThreeMachines", false, 3}}),
-    [](const auto& i) { return i.param.name; });
+INSTANTIATE_TEST_SUITE_P(, RankPlans,
+                         testing::ValuesIn<RankPlansCase>(
+                             {{"Clipped", true, 1},
+                              {"Unclipped", false, 1},
+                              {"SumsOnDevices", true, 1, true},
+                              {"StateOnDevices", true, 1, true, true},
+                              {"UnclippedStateOnDevices", false, 1, true, true},
+                              {"Delayed", true, 1, false, false, true},
+                              {"DelayedOnThreeMachines", true, 3, false, false, true},
+                              {"Copies", true, 2, false, false, false, true, 4},
+                              {"UnclippedCopies", false, 2, false, false, false, true, 4},
+                              {"DelayedCopies", true, 2, false, false, true, true, 4},
+                              {"Chained", true, 2, false, false, false, false, 4, true},
+                              {"UnclippedChained", false, 3, false, false, false, false, 6, true},
+                              {"ChainedCopies", false, 2, false, false, false, true, 4, true},
+                              {"CopiesOnSixMachines", true, 6, false, false, false, true, 6, true},
+                              {"ChainedOnThreeMachines", true, 3, false, false, false, false, 3,
+                               true},
+                              {"ClippedOnThreeMachines", true, 3},
+                              {"UnclippedOnThreeMachines", false, 3}}),
+                         [](const auto& i) { return i.param.name; });
 
 }  // namespace
 }  // namespace ebb::test
