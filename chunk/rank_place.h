@@ -31,8 +31,8 @@ struct RankPlace {
   /// machines fetch a chunk from its owner. They need the chunks in the same order, so with many
   /// machines this takes longer (docs/decisions.md, "Copies from other machines").
   bool passes_copies_on() const { return num_machines > 5; }
-  /// The rank from which that rank fetches them: the owner, or the rank of the machine before that
-  /// does the same there. That of the owner's machine is the owner.
+  /// The rank from which fetcher_of(chunk) copies the weights: the owner; or if copies pass on, the
+  /// rank_for() of the machine before, which is the owner if that is the machine of the owner.
   uint32_t source_of_copy(ChunkIndex chunk) const {
     if (!passes_copies_on()) return chunk % num_ranks;
     return rank_for(chunk, (machine_of(rank) + num_machines - 1) % num_machines);

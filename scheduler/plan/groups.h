@@ -41,11 +41,10 @@ struct Division {
   RankPlace place = {};
   uint32_t num_micro_batches = 1;  ///< of all ranks together
   uint32_t num_groups = 1;         ///< of all ranks together
-  /// The stored sums of groups wait in device memory, and the device of a chunk's owner adds them.
-  /// Otherwise they wait in host memory, and the processor adds them. If sums are chained, it is
-  /// the device of the rank that adds those of its machine. REQUIRES: stores_groups(); the device
-  /// of each rank can read the memory of the devices of all others of its machine; and there is one
-  /// machine, or sums are chained.
+  /// True: stored sums of groups wait in device memory, and the device of the rank that adds them
+  /// (adder_of()) does it. False: they wait in host memory, and the processor of that rank does it.
+  /// REQUIRES for true: stores_groups(); the device of each rank can read the memory of the devices
+  /// of all others of its machine; and there is one machine, or sums are chained.
   bool sums_on_devices = false;
   /// One rank of each machine adds the groups of its machine to the sum of the machines before
   /// (scheduler/plan/running_sums.h). Otherwise the owner of a chunk copies the stored sums of all
@@ -77,7 +76,7 @@ struct RankShare {
 RankShare share_of(const Division& division, uint32_t rank);
 /// The groups of all ranks of the machine of division.place.
 IndexRange groups_of_machine(const Division& division);
-/// The groups whose stored sums the rank that adds them copies from other machines.
+/// The number of groups whose stored sums an owner copies from other machines; 0 in a chain.
 uint32_t num_far_groups(const Division& division);
 /// The rank that adds the stored sums of division.place.rank for a parameter chunk.
 inline uint32_t adder_of(const Division& division, ChunkIndex chunk) {
@@ -85,12 +84,13 @@ inline uint32_t adder_of(const Division& division, ChunkIndex chunk) {
   return division.chains_sums ? place.rank_for(chunk, place.machine_of(place.rank))
                               : owner_of(chunk, place.num_ranks);
 }
-/// So many ranks add the stored sums of a rank.
+/// The number of ranks that add the stored sums of division.place.rank, each for other chunks.
 inline uint32_t num_adders(const Division& division) {
   return division.chains_sums ? division.place.ranks_per_machine() : division.place.num_ranks;
 }
-/// Does each machine receive fewer bytes if sums are chained? With few groups on each machine,
-/// running sums in fp32 are more than the stored sums of all groups. The same on all ranks.
+/// Does the machine that receives most receive fewer bytes if sums are chained? With few groups on
+/// each machine, running sums in fp32 are more than the stored sums of the other machines. The same
+/// on all ranks.
 bool is_chain_shorter(const Division& division);
 
 }  // namespace ebb

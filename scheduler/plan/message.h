@@ -8,9 +8,10 @@
 // weights of an owner on another machine are fetched to a fetch slot in host memory and loaded from
 // there; or, with Schedule::copies_weights, one rank of each machine fetches each chunk of another
 // machine once in a step, to a copy from which all ranks of its machine load it
-// (ChunkRecord::is_copied). Op::slot is the index of such a slot: in a store or a share of complete
-// gradient sums of a sum slot, in a fetch to a fetch slot and in the load from there of this slot.
-// It is kNone for the copy of a machine. docs/ranks.md has an example.
+// (ChunkRecord::is_copied). Op::slot
+// is the index of a sum slot in a store or a share of gradient sums, of a fetch slot in a fetch and
+// in the load from it, and of a running slot in FetchSum, AddGroups and RoundTotal. It is kNone for
+// the copy of a machine. docs/ranks.md has an example.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ enum class Message : uint8_t {
   /// to the rank of the next machine that fetches them from it (RankPlace::is_copied_further).
   Copied,
   /// All gradient sums of a rank for a parameter chunk are in slots, and the rank no longer needs
-  /// the present weights of the chunk. All other ranks send it to the owner; if sums are chained,
-  /// those of its machine send it to the rank that adds them.
+  /// the present weights of the chunk. Each rank sends it to the one that adds its sums
+  /// (adder_of()), unless it is that rank.
   Sums,
   /// The sums of a parameter chunk are added, so their slots are free. The rank that added them
   /// sends it (adder_of()). If sums are chained, this is a rank of each machine; its running sum is

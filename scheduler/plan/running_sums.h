@@ -3,9 +3,10 @@
 // On each machine one rank adds the groups of its machine for a parameter chunk to the running sum
 // of the machine before, which it copies first (FetchSum, AddGroups). So the groups are added in
 // their order. The running sum of the last machine is that of all groups. The owner of the chunk
-// copies it and rounds it to the finished gradient (FetchSum, RoundTotal). A running sum waits in a
-// slot in the host memory of the rank that added it, until the rank that needs it next has copied
-// it. docs/ranks.md, "Several machines". Pure functions.
+// copies it, unless it is the rank that added last, and rounds it to the finished gradient
+// (FetchSum, RoundTotal). A running sum waits in a slot in the host memory of the rank that added
+// it, until the rank that needs it next has copied it. docs/ranks.md, "Several machines". Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 
 namespace ebb {
 
-/// The slots of a rank for running sums: one is copied from the machine before, to one the groups
-/// of this machine are added, and one is copied by the next machine.
+/// The slots of a rank for running sums. There are three, so that at the same time the rank can
+/// copy one running sum and add to a second, and the next machine can copy the third.
 inline constexpr uint32_t kRunningSums = 3;
 /// One more slot, in which the owner of a chunk has the sum of all groups before it rounds it.
 inline constexpr BufferIndex kTotalSlot{kRunningSums};
@@ -24,7 +25,7 @@ inline constexpr uint32_t kRunningSlots = kRunningSums + 1;
 
 /// The slot of a running sum on each rank that adds to it. A rank adds every n-th chunk, where n is
 /// the number of ranks of a machine, so it usually uses the slots in turn. If another chunk had the
-/// slot before, its running sum must be copied first.
+/// slot before, next_adder() must have copied its running sum first.
 inline BufferIndex running_slot_of(ChunkIndex chunk, const RankPlace& place) {
   return BufferIndex(chunk / place.ranks_per_machine() % kRunningSums);
 }

@@ -1,17 +1,23 @@
 // Which Sends of other ranks a Receive waits for. Pure functions.
 //
-// The plans are those of all ranks; or of a few ranks that stand for all (simulate.h). Round i has
-// the chunks i * p to i * p + p - 1, of which each of p ranks owns one. A rank with a plan stands
-// for owners without one. After a deferred update, such an owner is taken to send its message when
-// the rank that stands for it sends the one about its own chunk of the same round, because all
-// ranks update their chunks of a round at the same time. In the backward, which comes to the chunks
-// in falling order, an owner adds sums when all ranks have sent them and it has added those of its
-// chunk in round i + 1. So it is taken to send when all ranks with plans have sent their sums of
-// this chunk, and the rank that stands for it has sent the message about its chunk of that round.
-// Where sums are chained, the rank of another machine that adds the groups of a chunk does so
-// directly before or after the receiver. So it is taken to send its messages about this chunk when
-// the receiver has added the chunk before; but the last rank of the chain adds after all others
-// (Sender::num_relays). The owner whose total is complete last sends its norms after that.
+// The plans are those of all ranks; or of a few ranks that stand for all (simulate.h). Then a rank
+// with a plan stands for each owner without one, and a message of a rank without a plan counts as
+// sent when another Send is done. Row i of the chunks has chunks i * p to i * p + p - 1, of which
+// each of p ranks owns one.
+//
+// - Weights of a deferred update: when the rank that stands for the owner sends the message
+//   about its own chunk of the same row, because all ranks update a row together.
+// - Other weights, and Added by an owner: when all ranks with plans have sent their sums of this
+//   chunk, and the rank that stands for the owner has sent the message about its chunk of the row
+//   after this one, because a backward comes to the chunks in falling order.
+// - Copied, by a rank of this machine: when the receiver has sent it about its own chunk before.
+// - Copied, by a rank of another machine: when the owner has sent the weights, and the ranks
+//   between have copied them (Sender::num_relays).
+// - Messages about running sums: when the receiver has added its chunk before this one, because
+//   the ranks of a chain add a chunk directly after each other. But the last rank adds after the
+//   receiver and the ranks between.
+// - Norms, if sums are chained: also when the last chunk of the receiver has passed the machines
+//   after it.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +69,7 @@ class Sends {
     const OpIndex send = find(place, receive);
     return send != kNone && is_done(Sender{place, send, is_far(receiver, place)});
   }
+  /// Copied, by a rank without a plan.
   template <class IsDone>
   bool has_fetcher_sent(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
     const RankPlace& place = plans_[receiver]->division.place;
@@ -104,6 +111,7 @@ class Sends {
   bool has_sent_if_known(OpIndex send, uint32_t at, bool is_far, const IsDone& is_done) const {
     return send == kNone || is_done(Sender{at, send, is_far});
   }
+  /// Weights, or Added if sums are not chained, by an owner without a plan.
   template <class IsDone>
   bool has_owner_sent(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
     if (was_sent_before(receive, receiver)) return true;
@@ -120,6 +128,7 @@ class Sends {
     const OpIndex send = find_in_round_before(stands_in, receive, sums);
     return has_sent_if_known(send, stands_in, is_far, is_done);
   }
+  /// A message about a running sum, by a rank without a plan.
   template <class IsDone>
   bool has_adder_sent(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
     const RankPlace& place = plans_[receiver]->division.place;

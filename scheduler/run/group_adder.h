@@ -36,10 +36,11 @@ class GroupAdder {
 
   /// Adds the sums of this machine to the running sum of the machines before, or if `has_before` is
   /// false, begins with the first of them. `running` has one array of all elements of the chunk for
-  /// each use. Elements without a trained parameter that has this use get no defined value.
+  /// each use. Elements of a parameter that is not trained, or has fewer uses, are undefined.
   /// REQUIRES: as add(), but only for the ranks of this machine.
   void add_to(ThreadTeam& team, ChunkIndex chunk, float* running, bool has_before);
-  /// As add(), from the running sum of all groups.
+  /// Writes `gradient` and `partials` as add() does, from the running sum of all groups. Needs no
+  /// slots.
   void round(ThreadTeam& team, ChunkIndex chunk, const float* running, std::byte* gradient,
              std::span<double> partials);
 
