@@ -46,8 +46,6 @@ std::vector<std::string> request_lines(const PlannedMachine& machine, const std:
 std::string format_misfit(const Misfit& misfit);
 std::string misfit_json(const Misfit& misfit);
 
-/// The machine's rates in one line; with both ends where the optimistic rates differ.
-std::string machine_line(const Machine& machine, const std::optional<Machine>& optimistic = {});
 /// What the layers keep for the backward of a micro-batch, and what they recompute, in one line.
 std::string layers_text(const Preparation& prepared);
 

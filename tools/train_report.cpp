@@ -10,6 +10,7 @@
 #include "scheduler/search/choose.h"
 #include "scheduler/search/memory_sizes.h"
 #include "tools/candidate_table.h"
+#include "tools/machine_line.h"
 #include "tools/plan_report.h"
 #include "tools/progress.h"
 #include "tools/size_parse.h"

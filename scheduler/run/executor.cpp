@@ -300,29 +300,11 @@ void Executor::submit(OpIndex index) {
         last_compute_op_ = index;
         break;
       }
-      on.submit(work_.update_cost(chunk), [this, &op] {
-        const ProfiledRange update(device_, range_of(op));
-        work_.update(ChunkIndex(op.chunk.index), op.gradient_buffer, op.deferred);
-      });
-      break;
+      [[fallthrough]];
     case OpKind::Speculate:
-      on.submit(work_.update_cost(chunk), [this, &op] {
-        const ProfiledRange speculate(device_, range_of(op));
-        work_.speculate(ChunkIndex(op.chunk.index), op.gradient_buffer,
-                        last_gradient_.has_all_norms());
-      });
-      break;
     case OpKind::AddGroups:
-      on.submit(work_.update_cost(chunk), [this, &op] {
-        const ProfiledRange add(device_, range_of(op));
-        work_.add_groups(op);
-      });
-      break;
     case OpKind::RoundTotal:
-      on.submit(work_.update_cost(chunk), [this, &op] {
-        const ProfiledRange round(device_, range_of(op));
-        work_.round_total(op);
-      });
+      on.submit(work_.update_cost(chunk), [this, &op] { run_on_update_thread(op); });
       break;
     case OpKind::FetchSum:
       submit_fetch(op);
@@ -340,6 +322,15 @@ void Executor::submit(OpIndex index) {
   leases_.clear();
   on.record(*events_[index]);
   last_gradient_.submitted(index, *events_[index]);
+}
+
+void Executor::run_on_update_thread(const Op& op) {
+  const ProfiledRange work(device_, range_of(op));
+  const ChunkIndex chunk(op.chunk.index);
+  if (op.kind == OpKind::AddGroups) return work_.add_groups(op);
+  if (op.kind == OpKind::RoundTotal) return work_.round_total(op);
+  if (op.kind == OpKind::Update) return work_.update(chunk, op.gradient_buffer, op.deferred);
+  work_.speculate(chunk, op.gradient_buffer, last_gradient_.has_all_norms());
 }
 
 /// Leases the chunks that the rounding of a gradient uses. They are the chunks of the moves that

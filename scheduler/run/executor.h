@@ -126,6 +126,7 @@ class Executor : public Hooks {
   void allocate(OpIndex index);
   void submit_move(const Op& op);
   void submit_fetch(const Op& op);
+  void run_on_update_thread(const Op& op);
   void submit_store(const Op& op);
   std::byte* host_address(const Op& op) const;
   const std::byte* source(const Op& load) const;

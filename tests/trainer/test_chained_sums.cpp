@@ -2,6 +2,8 @@
 // those of one rank.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string_view>
 
@@ -166,6 +168,28 @@ TEST(ChainedSums, AreChosenWhereAMachineReceivesLess) {
   EXPECT_FALSE(chains({4, 4, 6}));
   EXPECT_TRUE(chains({4, 4, 7}));
   EXPECT_FALSE(chains({4, 1, 16})) << "one machine";
+}
+
+/// docs/ranks.md, "Several machines": a machine receives all running sums, and the totals of its
+/// own chunks, except the first and the last one.
+TEST(ChainedSums, AreReceivedOnceByEachMachine) {
+  const TrainingCase run{.accumulation = 6, .num_ranks = 6, .num_machines = 3};
+  std::array<size_t, 3> received{}, of_owners{};
+  size_t all = 0;
+  for (uint32_t rank = 0; rank < run.num_ranks; ++rank) {
+    const Preparation p = prepared_with(run, true, rank);
+    for (const Op& op : p.plan.ops) {
+      if (op.kind != OpKind::FetchSum && op.kind != OpKind::RoundTotal) continue;
+      const size_t bytes = p.layout->running_sum_bytes(ChunkIndex(op.chunk.index));
+      if (op.kind == OpKind::FetchSum) received[rank / 2] += bytes;
+      if (op.kind == OpKind::RoundTotal) of_owners[rank / 2] += bytes;
+    }
+  }
+  for (const size_t bytes : of_owners) all += bytes;
+  EXPECT_GT(std::ranges::min(of_owners), 0u);
+  EXPECT_EQ(received[0], of_owners[0]);
+  EXPECT_EQ(received[1], all + of_owners[1]);
+  EXPECT_EQ(received[2], all);
 }
 
 /// The sums of a rank wait for the ranks of its machine only, so they need fewer slots; in exchange
