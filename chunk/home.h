@@ -16,8 +16,8 @@
 // pinned (Device::share()), and connects the homes of all ranks. Ranks of other machines copy from
 // the home (Ranks::read()). It has copies of weights of other machines, from which the ranks of
 // this machine load them (ChunkRecord::is_copied). Where groups are added in host memory, the home
-// also has slots for their sums (scheduler/plan/sum_slots.h), and for the sums of several machines
-// (scheduler/plan/running_sums.h).
+// also has slots for their sums (scheduler/plan/sum_slots.h). If sums pass from machine to machine,
+// it has slots for running sums, also where a GPU adds (scheduler/plan/running_sums.h).
 //
 // The constructor allocates all memory, or uses that of the caller. Methods are thread-safe, except
 // connect() and switch_weights(). During a plan, the plan orders the accesses to the memory itself,
@@ -62,7 +62,7 @@ struct HomeOptions {
 void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> planes,
               const HomeOptions& options);
 
-/// The bytes of a Home that loads and stores copy. They are one piece.
+/// The bytes of a Home that loads and stores copy. They are contiguous.
 size_t copied_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
                     const HomeOptions& options);
 
@@ -196,8 +196,8 @@ class Home {
   /// [chunk] the same for a plane of weights, which has two places for a delayed update
   std::vector<uint32_t> first_weights_;
   std::vector<bool> has_delayed_update_;  // [chunk] empty: none
-  bool has_copies_ = false;               // of the weights of all chunks of other machines
   uint32_t current_copy_ = 0;             // of the weights of these chunks
+  bool has_copies_ = false;               // of the weights of all chunks of other machines
   std::vector<uint32_t> stored_sums_, stored_activations_;
   std::span<const PlaneInfo> infos_;
   Buffer copied_;                 // all that loads and stores copy

@@ -72,8 +72,8 @@ class Ranks {
   /// begins with a page. The address is null for ranks of other machines. Collective. The memory
   /// lives as long as this object. Throws Error if the system refuses it.
   virtual std::vector<std::byte*> share(size_t bytes) = 0;
-  /// The same, but read() still copies from the memory of the last share(). All ranks call the same
-  /// one of the two functions.
+  /// The same for memory that other machines do not read: read() still copies from that of the last
+  /// share(). In one call, all ranks use share(), or all use share_near().
   virtual std::vector<std::byte*> share_near(size_t bytes) = 0;
   /// Copies parts of the memory that ranks made with their last share(). Returns when all parts are
   /// copied. Several threads of a rank may read at once; the other rank does nothing for it.

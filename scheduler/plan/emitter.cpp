@@ -277,7 +277,7 @@ void Emitter::emit_chained_addition(ChunkIndex c, OpIndex last_call, OpIndex is_
   emit_send(Message::Added, id, {added_[c]});
   ++num_chained_;
   if (!plan_.chunks[c].is_mine) return;
-  unrounded_.push_back({c, num_chained_ + num_added_before_rounding(place)});
+  unrounded_.push_back({c, num_chained_ + num_machines_after(place)});
   if (is_last_machine(place)) round_totals_until(num_chained_);
 }
 
@@ -286,9 +286,9 @@ OpIndex Emitter::running_slot_is_free(BufferIndex slot) {
   const ChunkIndex former = in_running_slot_[slot];
   if (former == kNone) return kNone;
   const RankPlace& place = options_.division.place;
-  if (next_adder(former, place) == place.rank) return rounded_[former];
+  if (next_reader(former, place) == place.rank) return rounded_[former];
   const Message message = is_last_machine(place) ? Message::TotalCopied : Message::SumCopied;
-  return emit_receive(message, {Space::Weights, former}, next_adder(former, place));
+  return emit_receive(message, {Space::Weights, former}, next_reader(former, place));
 }
 
 /// Copies the running sum of another machine when it is complete.
@@ -338,7 +338,7 @@ void Emitter::round_totals_until(uint32_t num_added) {
 void Emitter::round_totals_before_load(ChunkIndex c) {
   const RankPlace& place = options_.division.place;
   if (plan_.chunks[c].update != UpdateTime::Early || num_added_with_[c] == 0) return;
-  round_totals_until(num_added_with_[c] + num_added_before_rounding(place));
+  round_totals_until(num_added_with_[c] + num_machines_after(place));
 }
 
 /// What follows when the gradient of a chunk of this rank is finished.
@@ -373,14 +373,7 @@ void Emitter::emit_store(Store& store) {
   const uint32_t num_parts =
       std::min<uint32_t>(parts, layout_.num_chunks(Space::Gradients) - c * parts);
   if (++parts_stored_[c] < num_parts) return;
-  if (chunk.update == UpdateTime::Early) emit_update(c, store.op);
-  if (chunk.is_speculative()) {
-    emit({.kind = OpKind::Speculate,
-          .stream = StreamKind::Update,
-          .chunk = {Space::Weights, c},
-          .gradient_buffer = op.gradient_buffer},
-         {store.op});
-  }
+  emit_gradient_end(c, store.op);
 }
 
 void Emitter::emit_stores_after(ItemIndex item) {

@@ -49,7 +49,7 @@ class Emitter {
   void emit_copies(ChunkIndex end);
   void emit_store_partial_norms(ChunkIndex chunk, OpIndex finish);
   void emit_norm();
-  // If the sums of groups are added in host memory:
+  // If the sums of groups are stored (Division::stores_groups()):
   void emit_sum_store(Store& store);
   void emit_add_groups(ChunkIndex chunk, OpIndex last_call);
   void emit_own_addition(ChunkIndex chunk);
@@ -98,7 +98,7 @@ class Emitter {
   std::vector<OpIndex> added_;  // [parameter chunk] adds its groups, or the message about it
   std::vector<OpIndex> last_load_of_slot_;  // [fetch slot]
   BufferIndex next_slot_{0};                // of the next fetch
-  std::optional<SumSlots> slots_;           // if the sums of groups are added in host memory
+  std::optional<SumSlots> slots_;           // if the sums of groups are stored
   /// [running slot] the chunk whose running sum was in it last
   std::array<ChunkIndex, kRunningSums> in_running_slot_{};
   uint32_t num_chained_ = 0;  // additions to running sums

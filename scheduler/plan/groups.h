@@ -46,9 +46,9 @@ struct Division {
   /// REQUIRES for true: stores_groups(); the device of each rank can read the memory of the devices
   /// of all others of its machine; and there is one machine, or sums are chained.
   bool sums_on_devices = false;
-  /// One rank of each machine adds the groups of its machine to the sum of the machines before
-  /// (scheduler/plan/running_sums.h). Otherwise the owner of a chunk copies the stored sums of all
-  /// groups of other machines. REQUIRES: there are several machines.
+  /// For each chunk, one rank of each machine adds the groups of its machine to the sum of the
+  /// machines before (scheduler/plan/running_sums.h). Otherwise the owner of a chunk copies the
+  /// stored sums of all groups of other machines. REQUIRES: there are several machines.
   bool chains_sums = false;
   /// The type of the stored sums of groups: F32, or BF16, which needs half of the memory and of the
   /// copies. F32 if there is only one group.

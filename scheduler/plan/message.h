@@ -27,9 +27,9 @@ enum class Message : uint8_t {
   /// no rank waits.
   Weights,
   /// The weights of a chunk of another machine are in the copy of this machine
-  /// (ChunkRecord::is_copied). The rank that fetched them sends it to the others of its machine,
-  /// and
-  /// to the rank of the next machine that fetches them from it (RankPlace::is_copied_further).
+  /// (ChunkRecord::is_copied). The rank that fetched them sends it to the others of its machine.
+  /// If copies pass on, it also sends it to the rank of the next machine that fetches them from it
+  /// (RankPlace::is_copied_further).
   Copied,
   /// All gradient sums of a rank for a parameter chunk are in slots, and the rank no longer needs
   /// the present weights of the chunk. Each rank sends it to the one that adds its sums
@@ -39,17 +39,20 @@ enum class Message : uint8_t {
   /// sends it (adder_of()). If sums are chained, this is a rank of each machine; its running sum is
   /// then complete, and it and the ranks whose sums it added need no present weights any more.
   Added,
-  /// The running sum of the machine before is copied, so its slot is free.
+  /// The rank that adds on the next machine has copied the running sum of a parameter chunk, so the
+  /// slot of the rank that added it is free.
   SumCopied,
-  /// The owner has copied the sum of all groups from the last machine, so its slot is free.
+  /// The owner has copied the sum of all groups of a parameter chunk from the last machine, so the
+  /// slot there is free.
   TotalCopied,
   /// A rank has made the partial norms of its chunks. All ranks send it, and each receives those of
   /// all others.
   Norms,
 };
 std::string_view name_of(Message message);
-/// The stream of a Send. Messages that follow an operation of the update or the fetch stream run
-/// there: on the send stream they would delay the later messages of this rank until it ends.
+/// The stream of a Send. Weights and Added run on the update stream, and Copied, SumCopied and
+/// TotalCopied on the fetch stream, which does what they announce: on the send stream they would
+/// delay the later messages of this rank until that is done.
 constexpr StreamKind stream_of_send(Message message) {
   switch (message) {
     case Message::Weights:

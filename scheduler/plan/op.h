@@ -48,7 +48,7 @@ enum class OpKind : uint8_t {
   /// norms. The sum is rounded to the finished gradient, in a gradient buffer, or on the device if
   /// the device updates the chunk. It takes the place of Round.
   /// If sums are chained, it adds those of the groups of this machine to the running sum in a slot,
-  /// for any parameter chunk, and makes no norms.
+  /// for each chunk that this rank adds (adder_of()), and makes no norms.
   AddGroups,
   /// Copy the running sum of a parameter chunk from the rank Op::sender of another machine.
   FetchSum,
@@ -79,8 +79,8 @@ struct Op {
   ChunkId chunk = {};
   CallIndex call = kNone;    ///< Call
   BlockIndex block = kNone;  ///< Move to the device, and Drop
-  /// Move of a gradient to the host; AddGroups, Speculate, Update on the host. kNone: the gradient
-  /// is on the device, or the operation has none.
+  /// Move of a gradient to the host; RoundTotal, Speculate, Update on the host, and AddGroups
+  /// without a running sum. kNone: the gradient is on the device, or the operation has none.
   BufferIndex gradient_buffer = kNone;
   /// With several groups or ranks: where complete gradient sums are stored, or weights of another
   /// machine wait for their load (message.h). AddGroups, FetchSum, RoundTotal: where a running sum

@@ -125,7 +125,7 @@ struct Plan {
   size_t stored_bytes = 0;     ///< of stores to host memory; not of partial norms and AddGroups
   uint32_t fetch_slots = 0;    ///< for Op::slot of weights
   uint32_t running_slots = 0;  ///< for Op::slot of running sums; the same on all ranks
-  size_t fetched_bytes = 0;    ///< of chunks
+  size_t fetched_bytes = 0;    ///< of weights; not of running sums
   uint32_t peak_blocks = 0;    ///< the most blocks in use at once
 
   /// The number of chunks of which this is true, for example count(&ChunkRecord::is_deferred).

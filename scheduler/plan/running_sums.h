@@ -19,13 +19,14 @@ namespace ebb {
 /// The slots of a rank for running sums. There are three, so that at the same time the rank can
 /// copy one running sum and add to a second, and the next machine can copy the third.
 inline constexpr uint32_t kRunningSums = 3;
-/// One more slot, in which the owner of a chunk has the sum of all groups before it rounds it.
+/// One more slot, to which an owner that is not on the last machine copies the sum of all groups.
 inline constexpr BufferIndex kTotalSlot{kRunningSums};
 inline constexpr uint32_t kRunningSlots = kRunningSums + 1;
 
 /// The slot of a running sum on each rank that adds to it. A rank adds every n-th chunk, where n is
 /// the number of ranks of a machine, so it usually uses the slots in turn. If another chunk had the
-/// slot before, next_adder() must have copied its running sum first.
+/// slot before, next_reader() must have copied its running sum first, or rounded it if it is this
+/// rank.
 inline BufferIndex running_slot_of(ChunkIndex chunk, const RankPlace& place) {
   return BufferIndex(chunk / place.ranks_per_machine() % kRunningSums);
 }
@@ -41,8 +42,9 @@ inline bool is_last_machine(const RankPlace& place) {
 inline uint32_t previous_adder(ChunkIndex chunk, const RankPlace& place) {
   return place.rank_for(chunk, place.machine_of(place.rank) - 1);
 }
-/// The rank that copies the running sum of this rank: that of the next machine, or the owner.
-inline uint32_t next_adder(ChunkIndex chunk, const RankPlace& place) {
+/// The rank that reads the running sum of this rank next: the one that adds on the next machine, or
+/// for the sum of all groups the owner, which may be this rank.
+inline uint32_t next_reader(ChunkIndex chunk, const RankPlace& place) {
   return is_last_machine(place) ? owner_of(chunk, place.num_ranks)
                                 : place.rank_for(chunk, place.machine_of(place.rank) + 1);
 }
@@ -51,9 +53,10 @@ inline uint32_t last_adder(ChunkIndex chunk, const RankPlace& place) {
   return place.rank_for(chunk, place.num_machines - 1);
 }
 
-/// An owner rounds the sum of a chunk when it has added the groups of so many further chunks. By
-/// then the running sum has probably passed the machines after its own, so the owner need not wait.
-inline uint32_t num_added_before_rounding(const RankPlace& place) {
+/// The number of machines that add after that of this rank. An owner rounds the sum of a chunk when
+/// it has added the groups of so many further chunks. By then the running sum has probably passed
+/// these machines, so the owner need not wait.
+inline uint32_t num_machines_after(const RankPlace& place) {
   return place.num_machines - 1 - place.machine_of(place.rank);
 }
 

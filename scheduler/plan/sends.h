@@ -103,7 +103,7 @@ class Sends {
     const bool waits_for_chain = receive.message == Message::Norms && plans_.size() < num_ranks_ &&
                                  last_added_[receiver] != kNone;
     if (!waits_for_chain) return true;
-    const uint32_t num_relays = num_added_before_rounding(plans_[receiver]->division.place);
+    const uint32_t num_relays = num_machines_after(plans_[receiver]->division.place);
     return is_done(Sender{receiver, last_added_[receiver], true, num_relays});
   }
   /// Is the Send done that stands for that of a rank without a plan? True if there is none.
@@ -135,7 +135,7 @@ class Sends {
     const bool is_total = receive.sender == last_adder(ChunkIndex(receive.chunk.index), place);
     if (is_total && receive.message == Message::Added) {
       const OpIndex own = find(receiver, receive);
-      return own == kNone || is_done(Sender{receiver, own, true, num_added_before_rounding(place)});
+      return own == kNone || is_done(Sender{receiver, own, true, num_machines_after(place)});
     }
     const bool is_far = this->is_far(receiver, receive.sender - first_);
     return has_sent_if_known(find_addition_before(receiver, receive), receiver, is_far, is_done);

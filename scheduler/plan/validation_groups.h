@@ -1,4 +1,4 @@
-// Checks what a plan does with gradient sums that meet in host memory, and its messages to and from
+// Checks what a plan does with stored gradient sums of groups, and its messages to and from
 // other ranks: each sum is stored once and sent, a slot is used again only when its sums are added,
 // groups are added when all sums are there, and weights are loaded after their update. Part of
 // validate(); one thread.
@@ -48,7 +48,7 @@ class Groups {
     uint32_t num_updates_sent = 0, num_updates = 0, num_added_sent = 0;
     uint32_t num_sums_sent = 0;
     OpIndex fetched = kNone;          // for all ranks of this machine
-    OpIndex source_received = kNone;  // that the machine before has fetched it
+    OpIndex source_received = kNone;  // the message that the machine before has it
     uint32_t num_copied_sent = 0;
   };
   void require_received(ChunkIndex chunk, OpIndex op, const char* what);
@@ -63,7 +63,7 @@ class Groups {
   bool adds(ChunkIndex chunk) const {
     return adder_of(options_.division, chunk) == options_.division.place.rank;
   }
-  /// Do other ranks send their sums to one that adds them?
+  /// Does a rank that adds get sums of other ranks?
   bool has_sums_of_others() const { return num_adders(options_.division) > 1; }
 
   const Plan& plan_;

@@ -12,7 +12,7 @@ void RunningSums::take_slot(BufferIndex slot, ChunkIndex c) {
   const ChunkIndex former = std::exchange(in_slot_[slot], c);
   if (former == kNone) return;
   const OfChunk& chunk = chunks_[former];
-  const bool is_rounded = next_adder(former, division_.place) == division_.place.rank;
+  const bool is_rounded = next_reader(former, division_.place) == division_.place.rank;
   const OpIndex free = slot == kTotalSlot || is_rounded ? chunk.rounded : chunk.taken;
   if (free == kNone) {
     report_.complain("running slot {} still holds the sum of parameter chunk {}", slot, former);
@@ -92,7 +92,7 @@ void RunningSums::receive(const Op& op) {
     return;
   }
   const Message expected = is_last_machine(place) ? Message::TotalCopied : Message::SumCopied;
-  if (!adds || op.message != expected || op.sender != next_adder(c, place)) {
+  if (!adds || op.message != expected || op.sender != next_reader(c, place)) {
     report_.complain("waits for rank {} to copy the sum of parameter chunk {}", op.sender, c);
   }
   chunk.taken = report_.at();

@@ -23,9 +23,9 @@ namespace ebb {
 
 class GroupAdder {
  public:
-  /// `layout`, `home` and `ranks` must outlive this object. `sums`: those that the processor can
-  /// read. trained[p]: a step computes a gradient of parameter p. `ranks`: null if there is one
-  /// rank.
+  /// `layout`, `home` and `ranks` must outlive this object. add() and add_to() require that
+  /// the processor can read `sums`; round() does not use them. trained[p]: a step computes a
+  /// gradient of parameter p. `ranks`: null if there is one rank.
   GroupAdder(const Layout& layout, const Home& home, const StoredSums& sums,
              std::vector<bool> trained, const Division& division, Ranks* ranks);
 
@@ -35,9 +35,9 @@ class GroupAdder {
   void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
 
   /// Adds the sums of this machine to the running sum of the machines before, or if `has_before` is
-  /// false, begins with the first of them. `running` has one array of all elements of the chunk for
-  /// each use. Elements of a parameter that is not trained, or has fewer uses, are undefined.
-  /// REQUIRES: as add(), but only for the ranks of this machine.
+  /// false, begins with the sum of its first group. `running` has one array of all elements of the
+  /// chunk for each use. Elements of a parameter that is not trained, or has fewer uses, are
+  /// undefined. REQUIRES: as add(), but only for the ranks of this machine.
   void add_to(ThreadTeam& team, ChunkIndex chunk, float* running, bool has_before);
   /// Writes `gradient` and `partials` as add() does, from the running sum of all groups. Needs no
   /// slots.

@@ -33,16 +33,15 @@ class StoredSums {
   const std::vector<Group>& groups() const { return groups_; }
   /// The largest n for which the first n elements of the part are in one slot, for every use.
   uint64_t elements_in_one_slot(const Segment& part) const;
-  /// Calls visit(piece) for the pieces of a part, in order, of which each is in one slot for every
-  /// use.
+  /// Cuts a part into segments, each in one slot for every use, and calls visit(segment) in order.
   template <class Visit>
   void for_each_in_one_slot(Segment part, const Visit& visit) const {
     while (part.num_elements > 0) {
-      Segment piece = part;
-      piece.num_elements = elements_in_one_slot(part);
-      visit(piece);
-      part.first_element += piece.num_elements;
-      part.num_elements -= piece.num_elements;
+      Segment first = part;
+      first.num_elements = elements_in_one_slot(part);
+      visit(first);
+      part.first_element += first.num_elements;
+      part.num_elements -= first.num_elements;
     }
   }
   /// The sum chunk in which the first element of the part is, counted over all groups of its rank,

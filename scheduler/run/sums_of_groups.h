@@ -40,8 +40,8 @@ class SumsOfGroups {
   /// device_adder().add_on_device() instead. Throws RankLost.
   void add(ThreadTeam& team, ChunkIndex chunk, std::byte* gradient, std::span<double> partials);
   // If sums are chained (scheduler/plan/running_sums.h):
-  /// Adds the stored sums of this machine for a chunk to the running sum in the slot, to which that
-  /// of the machines before was copied.
+  /// Adds the stored sums of this machine for a chunk to the running sum in the slot, which
+  /// has that of the machines before (on the first machine nothing).
   void add_to_running_sum(ThreadTeam& team, ChunkIndex chunk, BufferIndex slot);
   /// As add(), from the running sum of all groups.
   void round_total(ThreadTeam& team, ChunkIndex chunk, BufferIndex slot, std::byte* gradient,

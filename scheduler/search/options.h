@@ -100,7 +100,7 @@ struct Budgets {
   RankPlace place = {};
   /// Can the device of each rank read the memory of the devices of all others of its machine? Then
   /// the planner also tries to keep sums of groups in device memory (Division::sums_on_devices).
-  /// The same on all ranks.
+  /// The same on all ranks. False if each machine has one rank.
   bool peer_access = false;
 };
 
