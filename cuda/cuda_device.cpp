@@ -223,6 +223,8 @@ std::unique_ptr<Stream> CudaDevice::create_stream(StreamKind role) {
       return std::make_unique<CudaHostStream>(context_, "ebb receive");
     case StreamKind::Fetch:
       return std::make_unique<CudaHostStream>(context_, "ebb fetch");
+    case StreamKind::Parts:
+      return std::make_unique<CudaHostStream>(context_, "ebb parts");
     case StreamKind::Compute:
     case StreamKind::Load:
     case StreamKind::Store:

@@ -71,8 +71,9 @@ enum class StreamKind : uint8_t {
   Send,
   Receive,
   Fetch,  ///< other machines to host, on a host thread
+  Parts,  ///< messages to and from other ranks about split loads, on a host thread
 };
-inline constexpr int kNumStreamKinds = 7;
+inline constexpr int kNumStreamKinds = 8;
 /// So many operations can be in the queue of an update stream before a submission blocks. A step
 /// begins with the submission of all deferred updates: two operations for each chunk, or five if
 /// other ranks are told of it. If that blocked, the first call would come late. With chunks of 64

@@ -85,8 +85,8 @@ std::string fits_text(const PlannedStep& step) {
 std::string loads_text(const Plan& plan) {
   std::string text = format_bytes(plan.loaded_bytes);
   if (plan.gathered_bytes > 0) {
-    text += fmt::format(" ({} of it from the devices of the owners)",
-                        format_bytes(plan.gathered_bytes));
+    text += fmt::format(" ({} of it from devices, which load {} of this each)",
+                        format_bytes(plan.gathered_bytes), format_bytes(plan.part_bytes));
   }
   if (plan.fetched_bytes > 0) {
     const bool copies = std::ranges::any_of(plan.chunks, &ChunkRecord::is_copied);

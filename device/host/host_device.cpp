@@ -137,7 +137,7 @@ void HostDevice::reserve_workspace(size_t bytes) {
 
 std::unique_ptr<Stream> HostDevice::create_stream(StreamKind role) {
   static constexpr const char* kNames[] = {"ebb compute", "ebb load",    "ebb store", "ebb update",
-                                           "ebb send",    "ebb receive", "ebb fetch"};
+                                           "ebb send",    "ebb receive", "ebb fetch", "ebb parts"};
   static_assert(std::size(kNames) == kNumStreamKinds);
   HostStreamOptions options{
       .load = &load_, .store = &store_, .faults = &faults_, .name = kNames[static_cast<int>(role)]};

@@ -105,7 +105,7 @@ Bound bound_of_rank(const RankStep& step, const Machine& machine, const Machine&
     const Op& op = plan.ops[i];
     const double seconds = duration_s(op, step, machine) + network_s(op, step, whole);
     PartTimes& part = times[parts[i]];
-    if (is_copy(op)) {
+    if (is_copy(op) || is_load_part(op)) {
       part.copied_bytes += static_cast<double>(bytes_of_move(op, step.layout, plan.division));
     }
     if (op.stream != StreamKind::Update) {
@@ -122,7 +122,8 @@ Bound bound_of_rank(const RankStep& step, const Machine& machine, const Machine&
   bound.compute_s = both(StreamKind::Compute);
   bound.load_s = both(StreamKind::Load);
   bound.store_s = both(StreamKind::Store);
-  const double copied_bytes = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
+  const auto copied_bytes =
+      static_cast<double>(plan.loaded_bytes + plan.part_bytes + plan.stored_bytes);
   Named least =
       longest({{on_cores(bound.compute_s, bound.update_s, copied_bytes, cores),
                 info_of(StreamKind::Compute).name},
@@ -162,7 +163,8 @@ double cores_s(std::span<const RankStep> ranks, std::span<const Bound> bounds,
     // The rates of a rank are those of its part of the cores.
     const double kernels_s = machine.emulate_compute ? 0 : bounds[i].compute_s;
     work_s += (kernels_s + bounds[i].update_s) / static_cast<double>(ranks.size());
-    copied_bytes += static_cast<double>(ranks[i].plan.loaded_bytes + ranks[i].plan.stored_bytes);
+    const Plan& plan = ranks[i].plan;
+    copied_bytes += static_cast<double>(plan.loaded_bytes + plan.part_bytes + plan.stored_bytes);
   }
   return work_s + time_of(copied_bytes, machine.copy_bytes_per_s);
 }

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "scheduler/plan/split_loads.h"
+
 namespace ebb {
 
 OpIndex Emitter::emit(Op op, std::initializer_list<OpIndex> waits) {
@@ -28,14 +30,19 @@ void Emitter::emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, It
 
 void Emitter::emit_assignment(const Assignment& assignment) {
   const ChunkId id = chunk_trace_.chunk_id(assignment.chunk);
-  if (assignment.copy && id.space == Space::Weights) {
-    const uint32_t num_ranks = options_.division.place.num_ranks;
-    emit_copies(ChunkIndex((id.index / num_ranks + 1) * num_ranks));
+  const bool splits = is_split(assignment);
+  if (splits) emit_parts(num_gathers_ + 1 + kPartsAhead);
+  OpIndex source = kNone;
+  if (assignment.copy) {
+    source = splits ? emit_split_receive(Message::PartLoaded, num_gathers_) : weights_before(id);
   }
-  OpIndex source = assignment.copy ? update_before(id) : kNone;
   Op move = make_move(id, assignment.copy ? source_of(id, plan_) : Tier::None, Tier::Device,
                       assignment.block);
-  const bool is_fetched = assignment.copy && needs_slot(id);
+  if (splits) {
+    move.from = Tier::Peer;
+    move.split = num_gathers_++;
+  }
+  const bool is_fetched = assignment.copy && !splits && needs_slot(id);
   if (is_fetched) {
     source = emit_fetch(id, source);
     move.slot = plan_.ops[source].slot;
@@ -53,6 +60,69 @@ void Emitter::emit_assignment(const Assignment& assignment) {
   pending_load_[assignment.chunk] = index;
   plan_.loaded_bytes += layout_.used_bytes(id);
   if (is_gather(move)) plan_.gathered_bytes += layout_.used_bytes(id);
+  const bool is_awaited = splits && move.split + kPartSlots < split_loads_.size();
+  if (is_awaited) emit_split_send(Message::Gathered, id, move.split, index);
+}
+
+bool Emitter::is_split(const Assignment& assignment) const {
+  return options_.update && options_.division.splits_loads && assignment.copy &&
+         chunk_trace_.chunk_id(assignment.chunk).space == Space::Weights;
+}
+
+void Emitter::find_split_loads() {
+  for (const AssignmentIndex i : assignment_order_) {
+    if (is_split(residency_.assignments[i])) split_loads_.push_back(i);
+  }
+}
+
+/// The loads of parts of the split loads before `end`, unless they are in the plan. The part of a
+/// resident chunk that returns comes directly before the gather, because before that its update may
+/// not be in the plan.
+void Emitter::emit_parts(uint32_t end) {
+  for (; num_parts_ < std::min<size_t>(end, split_loads_.size()); ++num_parts_) {
+    const Assignment& assignment = residency_.assignments[split_loads_[num_parts_]];
+    const bool returns = assignment.deadline == chunk_trace_.items.size();
+    if (returns && num_parts_ > num_gathers_) return;
+    emit_part(chunk_trace_.chunk_id(assignment.chunk), num_parts_);
+  }
+}
+
+void Emitter::emit_part(ChunkId id, uint32_t number) {
+  const bool is_reused = number >= kPartSlots;
+  const OpIndex is_free =
+      is_reused ? emit_split_receive(Message::Gathered, number - kPartSlots) : OpIndex(kNone);
+  OpIndex source = weights_before(id);
+  Op part = make_move(id, source_of(id, plan_), Tier::Peer);
+  part.split = number;
+  if (needs_slot(id)) {
+    source = emit_fetch(id, source, number);
+    part.slot = plan_.ops[source].slot;
+  }
+  const OpIndex index = emit(part, {source, is_free});
+  if (part.slot != kNone) last_load_of_slot_[part.slot] = index;
+  if (part.from == Tier::Host) {
+    plan_.part_bytes += bytes_of_move(part, layout_, plan_.division);
+  }
+  emit_split_send(Message::PartLoaded, id, number, index);
+}
+
+OpIndex Emitter::emit_split_send(Message message, ChunkId chunk, uint32_t number, OpIndex wait) {
+  return emit({.kind = OpKind::Send,
+               .stream = stream_of_send(message),
+               .chunk = chunk,
+               .split = number,
+               .message = message},
+              {wait});
+}
+
+OpIndex Emitter::emit_split_receive(Message message, uint32_t number) {
+  const FlatIndex chunk = residency_.assignments[split_loads_[number]].chunk;
+  return emit({.kind = OpKind::Receive,
+               .stream = StreamKind::Parts,
+               .chunk = chunk_trace_.chunk_id(chunk),
+               .split = number,
+               .message = message},
+              {});
 }
 
 /// Does a load of the chunk need a fetch of its own? The copy of a machine has the weights with
@@ -63,10 +133,11 @@ bool Emitter::needs_slot(ChunkId id) const {
 }
 
 /// Fetches weights from the machine of their owner to the slot whose last fetch is longest ago.
-OpIndex Emitter::emit_fetch(ChunkId id, OpIndex updated) {
+OpIndex Emitter::emit_fetch(ChunkId id, OpIndex updated, uint32_t split) {
   Op op = make_fetch(id, plan_.chunks[id.index].owner);
   op.slot = next_slot_;
-  plan_.fetched_bytes += layout_.used_bytes(id);
+  op.split = split;
+  plan_.fetched_bytes += bytes_of_move(op, layout_, plan_.division);
   next_slot_ = BufferIndex((next_slot_ + 1) % kFetchSlots);
   return emit(op, {updated, last_load_of_slot_[op.slot]});
 }
@@ -79,20 +150,26 @@ void Emitter::emit_assignments_after(ItemIndex position) {
 
 /// A chunk of another rank is loaded when its owner has updated it, or when it is in the copy of
 /// this machine.
-OpIndex Emitter::update_before(ChunkId id) {
+OpIndex Emitter::weights_before(ChunkId id) {
   if (id.space != Space::Weights) return kNone;
+  const uint32_t num_ranks = options_.division.place.num_ranks;
+  emit_copies(ChunkIndex((id.index / num_ranks + 1) * num_ranks));
   const ChunkRecord& chunk = plan_.chunks[id.index];
   if (chunk.is_delayed() && !chunk.is_copied) return kNone;
   round_totals_before_load(ChunkIndex(id.index));
   OpIndex& update = last_update_[id.index];
   if (chunk.is_mine || update != kNone) return update;
   const bool is_new = is_new_[id.index];
+  const bool is_for_part = options_.update && options_.division.splits_loads && !needs_slot(id);
+  const StreamKind stream = is_for_part ? StreamKind::Parts : StreamKind::Receive;
   if (chunk.is_copied && !is_new) {
     const uint32_t fetcher = options_.division.place.fetcher_of(ChunkIndex(id.index));
-    return update = emit_receive(Message::Copied, id, fetcher);
+    return update = emit_receive(Message::Copied, id, fetcher, false, stream);
   }
-  if (!chunk.is_trained() || !options_.update) return kNone;
-  return update = emit_receive(Message::Weights, id, chunk.owner, !is_new);
+  // This rank has loaded resident weights after their update in the step before.
+  const bool is_known = chunk.begins_on_device() && !is_new;
+  if (!chunk.is_trained() || !options_.update || is_known) return kNone;
+  return update = emit_receive(Message::Weights, id, chunk.owner, !is_new, stream);
 }
 
 OpIndex Emitter::emit_send(Message message, ChunkId chunk, std::initializer_list<OpIndex> waits,
@@ -106,10 +183,11 @@ OpIndex Emitter::emit_send(Message message, ChunkId chunk, std::initializer_list
               waits);
 }
 
-OpIndex Emitter::emit_receive(Message message, ChunkId chunk, uint32_t sender, bool deferred) {
+OpIndex Emitter::emit_receive(Message message, ChunkId chunk, uint32_t sender, bool deferred,
+                              StreamKind stream) {
   if (options_.division.place.num_ranks == 1) return kNone;
   return emit({.kind = OpKind::Receive,
-               .stream = StreamKind::Receive,
+               .stream = stream,
                .chunk = chunk,
                .message = message,
                .sender = sender,
@@ -434,6 +512,7 @@ void Emitter::order_assignments() {
 
 void Emitter::run() {
   order_assignments();
+  find_split_loads();
   store_order_.resize(residency_.stores.size());
   for (StoreIndex s{0}; s < store_order_.size(); ++s) store_order_[s] = s;
   std::stable_sort(store_order_.begin(), store_order_.end(), [&](StoreIndex a, StoreIndex b) {

@@ -39,7 +39,7 @@ class Emitter {
   void order_assignments();
   void emit_assignments_after(ItemIndex position);
   void emit_assignment(const Assignment& assignment);
-  OpIndex emit_fetch(ChunkId chunk, OpIndex updated);
+  OpIndex emit_fetch(ChunkId chunk, OpIndex updated, uint32_t split = kNone);
   bool needs_slot(ChunkId chunk) const;
   /// Drops the copy of `chunk` on the device after `store`, or if that is kNone, after `last_item`.
   void emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, ItemIndex last_item,
@@ -49,6 +49,11 @@ class Emitter {
   void emit_copies(ChunkIndex end);
   void emit_store_partial_norms(ChunkIndex chunk, OpIndex finish);
   void emit_norm();
+  // If loads are split (split_loads.h):
+  void find_split_loads();
+  bool is_split(const Assignment& assignment) const;
+  void emit_parts(uint32_t end);
+  void emit_part(ChunkId chunk, uint32_t number);
   // If the sums of groups are stored (Division::stores_groups()):
   void emit_sum_store(Store& store);
   void emit_add_groups(ChunkIndex chunk, OpIndex last_call);
@@ -65,15 +70,17 @@ class Emitter {
   OpIndex emit_send(Message message, ChunkId chunk, std::initializer_list<OpIndex> waits,
                     bool deferred = false);
   OpIndex emit_receive(Message message, ChunkId chunk, uint32_t sender = kNone,
-                       bool deferred = false);
+                       bool deferred = false, StreamKind stream = StreamKind::Receive);
+  OpIndex emit_split_send(Message message, ChunkId chunk, uint32_t number, OpIndex wait);
+  OpIndex emit_split_receive(Message message, uint32_t number);
   OpIndex added(ChunkIndex chunk);
   void emit_end();
   OpIndex item_op(ItemIndex item) const { return item == kStart ? kNone : op_of_item_[item]; }
   OpIndex store_op(StoreIndex store) const {
     return store == kNone ? kNone : residency_.stores[store].op;
   }
-  /// The update that a load of this chunk must wait for, or kNone.
-  OpIndex update_before(ChunkId id);
+  /// What a load of this chunk must wait for so that its weights are in host memory, or kNone.
+  OpIndex weights_before(ChunkId id);
 
   const ChunkTrace& chunk_trace_;
   const Layout& layout_;
@@ -96,9 +103,12 @@ class Emitter {
   ChunkIndex next_copy_{0};     // to be fetched for this machine
   std::vector<bool> is_new_;    // [parameter chunk of another rank] updated in this step
   std::vector<OpIndex> added_;  // [parameter chunk] adds its groups, or the message about it
-  std::vector<OpIndex> last_load_of_slot_;  // [fetch slot]
-  BufferIndex next_slot_{0};                // of the next fetch
-  std::optional<SumSlots> slots_;           // if the sums of groups are stored
+  std::vector<OpIndex> last_load_of_slot_;    // [fetch slot]
+  BufferIndex next_slot_{0};                  // of the next fetch
+  std::vector<AssignmentIndex> split_loads_;  // by number
+  uint32_t num_parts_ = 0;                    // of these, that are loaded
+  uint32_t num_gathers_ = 0;
+  std::optional<SumSlots> slots_;  // if the sums of groups are stored
   /// [running slot] the chunk whose running sum was in it last
   std::array<ChunkIndex, kRunningSums> in_running_slot_{};
   uint32_t num_chained_ = 0;  // additions to running sums

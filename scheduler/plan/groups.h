@@ -46,6 +46,8 @@ struct Division {
   /// REQUIRES for true: stores_groups(); the device of each rank can read the memory of the devices
   /// of all others of its machine; and there is one machine, or sums are chained.
   bool sums_on_devices = false;
+  /// Loads of weights in a step are split (split_loads.h). REQUIRES: can_split_loads(*this).
+  bool splits_loads = false;
   /// For each chunk, one rank of each machine adds the groups of its machine to the sum of the
   /// machines before (scheduler/plan/running_sums.h). Otherwise the owner of a chunk copies the
   /// stored sums of all groups of other machines. REQUIRES: there are several machines.
@@ -88,6 +90,10 @@ inline uint32_t adder_of(const Division& division, ChunkIndex chunk) {
 inline uint32_t num_adders(const Division& division) {
   return division.chains_sums ? division.place.ranks_per_machine() : division.place.num_ranks;
 }
+/// Do all ranks of a machine load the same weights in the same order? They do if each rank has as
+/// many groups as the others, and each group as many micro-batches; and if there are several of
+/// them, they can split their loads.
+bool can_split_loads(const Division& division);
 /// Does the machine that receives most receive fewer bytes if sums are chained? With few groups on
 /// each machine, running sums in fp32 are more than the stored sums of the other machines. The same
 /// on all ranks.

@@ -48,11 +48,18 @@ enum class Message : uint8_t {
   /// A rank has made the partial norms of its chunks. All ranks send it, and each receives those of
   /// all others.
   Norms,
+  // About a split load (split_loads.h) instead of a chunk; all ranks of a machine send it to each
+  // other:
+  PartLoaded,  ///< this rank has loaded its part
+  Gathered,    ///< this rank has gathered the parts, so their slots are free
 };
 std::string_view name_of(Message message);
 /// The stream of a Send. Weights and Added run on the update stream, and Copied, SumCopied and
 /// TotalCopied on the fetch stream, which does what they announce: on the send stream they would
-/// delay the later messages of this rank until that is done.
+/// delay the later messages of this rank until that is done. All messages about split loads, also
+/// those that a rank receives, are on the parts stream, in the order of the loads, and so is what
+/// the load of a part waits for: other messages would wait behind them. The copy thread submits
+/// them, as the loads.
 constexpr StreamKind stream_of_send(Message message) {
   switch (message) {
     case Message::Weights:
@@ -62,6 +69,9 @@ constexpr StreamKind stream_of_send(Message message) {
     case Message::SumCopied:
     case Message::TotalCopied:
       return StreamKind::Fetch;
+    case Message::PartLoaded:
+    case Message::Gathered:
+      return StreamKind::Parts;
     case Message::Sums:
     case Message::Norms:
       break;

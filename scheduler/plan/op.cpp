@@ -13,8 +13,9 @@ std::string_view name_of(OpKind kind) {
 }
 
 std::string_view name_of(Message message) {
-  static constexpr std::string_view kNames[] = {"weights",    "copied",       "sums", "added",
-                                                "sum copied", "total copied", "norms"};
+  static constexpr std::string_view kNames[] = {"weights", "copied",      "sums",
+                                                "added",   "sum copied",  "total copied",
+                                                "norms",   "part loaded", "gathered"};
   return kNames[static_cast<int>(message)];
 }
 

@@ -1,7 +1,7 @@
 // The operations of a plan, and the copies between tiers that exist. Plain values and pure
 // functions.
 //
-// An operation runs on one of seven streams. Operations of one stream run in the order of the plan;
+// An operation runs on one of eight streams. Operations of one stream run in the order of the plan;
 // an operation also waits for the events of the operations that it names. Drops and allocations
 // take no time and have no event. The later operations of their stream wait for what they name. An
 // operation of another stream that names one of them waits for what that one names.
@@ -15,6 +15,7 @@
 #include "chunk/ledger.h"
 #include "device/planes.h"
 #include "device/stream.h"
+#include "scheduler/plan/groups.h"
 #include "scheduler/plan/message.h"
 #include "scheduler/plan/trace.h"
 
@@ -86,9 +87,12 @@ struct Op {
   /// machine wait for their load (message.h). AddGroups, FetchSum, RoundTotal: where a running sum
   /// is (running_sums.h); kNone if sums are not chained.
   BufferIndex slot = kNone;
+  /// The number of a split load in the plan (split_loads.h): load part, its fetch, the gather of
+  /// the parts, and their messages. kNone: the operation belongs to no split load.
+  uint32_t split = kNone;
   Message message = Message::Weights;  ///< Send, Receive
-  /// Receive: the rank whose message it waits for; kNone for Sums and Norms, which several send.
-  /// FetchSum, fetch: the rank from which it copies.
+  /// Receive: the rank whose message it waits for; kNone if several ranks send it: Sums,
+  /// PartLoaded, Gathered and Norms. FetchSum, fetch: the rank from which it copies.
   uint32_t sender = kNone;
   /// Update: it belongs to the step before this one. Send, Receive of weights: after that update.
   bool deferred = false;
@@ -101,7 +105,8 @@ struct Op {
 inline bool is_fetch(const Op& op) {
   return op.kind == OpKind::Move && op.from == Tier::Peer && op.to == Tier::Host;
 }
-/// Does it copy weights from the device of their owner to a block? It counts as a load.
+/// Does it copy weights from devices to a block: from that of their owner, or for a split load the
+/// parts of all ranks of this machine? It counts as a load.
 inline bool is_gather(const Op& op) {
   return op.kind == OpKind::Move && op.from == Tier::Peer && op.to == Tier::Device;
 }
@@ -109,9 +114,23 @@ inline bool is_gather(const Op& op) {
 inline bool is_copy(const Op& op) {
   return op.kind == OpKind::Move && op.from != Tier::None && !is_fetch(op) && op.to != Tier::Peer;
 }
+/// Does a Receive without a sender wait only for ranks of this machine?
+inline bool is_from_machine(const Op& receive, const Division& division) {
+  return receive.split != kNone || (receive.message == Message::Sums && division.chains_sums);
+}
+/// Does the copy thread submit the operation? The program thread submits all others.
+inline bool is_of_copy_thread(const Op& op) {
+  return op.stream == StreamKind::Load || op.stream == StreamKind::Parts;
+}
 /// Does it copy complete gradient sums to memory of this device that the devices of other ranks can
 /// read?
-inline bool is_share(const Op& op) { return op.kind == OpKind::Move && op.to == Tier::Peer; }
+inline bool is_share(const Op& op) {
+  return op.kind == OpKind::Move && op.from == Tier::Device && op.to == Tier::Peer;
+}
+/// Does it copy this rank's part of weights to a part slot (split_loads.h)?
+inline bool is_load_part(const Op& op) {
+  return op.kind == OpKind::Move && op.from != Tier::Device && op.to == Tier::Peer;
+}
 /// Does it copy the complete gradient sums of a group to a sum slot, by a store or a share? They
 /// get the type Division::sum_type.
 inline bool stores_sums(const Op& op) {
@@ -135,6 +154,8 @@ inline constexpr MoveInfo kMoves[] = {
     {Tier::Peer, Tier::Host, "fetch", StreamKind::Fetch},
     {Tier::Peer, Tier::Device, "gather", StreamKind::Load},
     {Tier::Device, Tier::Peer, "share", StreamKind::Store},
+    {Tier::Host, Tier::Peer, "load part", StreamKind::Load},
+    {Tier::Peer, Tier::Peer, "load part", StreamKind::Load},
 };
 /// The row of a move; null if the move does not exist.
 const MoveInfo* find_move(Tier from, Tier to);

@@ -106,6 +106,25 @@ double gather_s(double bytes, const RankStep& step, const Machine& machine, bool
   return time_of(bytes * (step.plan.division.place.num_ranks - 1), machine.peer_bytes_per_s);
 }
 
+/// The time in which weights are copied from the devices of all ranks of this machine: their parts
+/// of a split load; or if only the owner has them, this rank's part, while the others copy theirs.
+/// Then the owner sends as much as a rank receives in a gather.
+double exchange_s(double bytes, const RankStep& step, const Machine& machine) {
+  const double num_ranks = step.plan.division.place.ranks_per_machine();
+  const double rate =
+      machine.peer_bytes_per_s > 0 ? machine.peer_bytes_per_s : machine.load_bytes_per_s;
+  return time_of(bytes * (num_ranks - 1) / num_ranks, rate);
+}
+
+double load_part_s(const Op& op, const RankStep& step, const Machine& machine) {
+  const auto bytes = static_cast<double>(bytes_of_move(op, step.layout, step.plan.division));
+  if (op.from == Tier::Host) return time_of(bytes, machine.load_bytes_per_s);
+  if (step.plan.chunks[op.chunk.index].is_mine) {
+    return time_of(2 * bytes, machine.device_bytes_per_s);
+  }
+  return exchange_s(static_cast<double>(step.layout.used_bytes(op.chunk)), step, machine);
+}
+
 /// A byte from another machine is written to the buffer of the link, and copied from there; and
 /// because all machines are alike, another machine reads such a byte here.
 constexpr double kHostBytesOfNetworkByte = 4;
@@ -167,6 +186,8 @@ double duration_s(const Op& op, const RankStep& step, const Machine& machine) {
   if (op.kind == OpKind::Call) return seconds_of(step.trace.calls[op.call].cost, machine);
   const double bytes = moved_bytes(op, step);
   if (bytes == 0) return 0;
+  if (is_load_part(op)) return load_part_s(op, step, machine);
+  if (is_gather(op) && op.split != kNone) return exchange_s(bytes, step, machine);
   if (is_gather(op)) return gather_s(bytes, step, machine, record_of(op, step).is_mine);
   if (op.kind == OpKind::Update && record_of(op, step).is_on_owner()) {
     return owner_update_s(bytes, machine);
@@ -178,7 +199,7 @@ double duration_s(const Op& op, const RankStep& step, const Machine& machine) {
 }
 
 double host_bytes(const Op& op, const RankStep& step) {
-  if (is_share(op) || is_gather(op)) return 0;
+  if (is_share(op) || is_gather(op) || (is_load_part(op) && op.from == Tier::Peer)) return 0;
   const bool ends_gradient = op.kind == OpKind::AddGroups || op.kind == OpKind::Update;
   if (ends_gradient && record_of(op, step).is_on_owner()) return 0;
   if (op.kind == OpKind::AddGroups && step.plan.division.sums_on_devices) {

@@ -8,6 +8,7 @@
 #include "scheduler/plan/decide_chunks.h"
 #include "scheduler/plan/emitter.h"
 #include "scheduler/plan/residency.h"
+#include "scheduler/plan/split_loads.h"
 
 namespace ebb {
 namespace {
@@ -100,6 +101,9 @@ Tier source_of(ChunkId chunk, const Plan& plan) {
 
 size_t bytes_of_move(const Op& move, const Layout& layout, const Division& division) {
   const size_t bytes = layout.used_bytes(move.chunk);
+  if (move.split != kNone && !is_gather(move)) {
+    return part_of_load(bytes, division.place, division.place.rank).count;
+  }
   return stores_sums(move) ? division.stored_bytes(bytes) : bytes;
 }
 

@@ -121,7 +121,8 @@ struct Plan {
   std::vector<uint32_t> stored_activations =
       {};                      ///< chunks of activations that leave between uses, ascending
   size_t loaded_bytes = 0;     ///< of chunks; also of those that are gathered
-  size_t gathered_bytes = 0;   ///< of weights from the devices of their owners
+  size_t gathered_bytes = 0;   ///< of weights from devices of this machine
+  size_t part_bytes = 0;       ///< of this rank's parts of split loads from host memory
   size_t stored_bytes = 0;     ///< of stores to host memory; not of partial norms and AddGroups
   uint32_t fetch_slots = 0;    ///< for Op::slot of weights
   uint32_t running_slots = 0;  ///< for Op::slot of running sums; the same on all ranks
@@ -141,9 +142,11 @@ struct Plan {
   }
 };
 
-/// The tier from which a load of this chunk copies.
+/// The tier from which a load of this chunk copies, or for weights of a split load, the load of a
+/// part.
 Tier source_of(ChunkId chunk, const Plan& plan);
-/// The bytes that a Move copies: what its chunk has in use, or what these sums take in a sum slot.
+/// The bytes that a Move copies: what its chunk has in use, what these sums take in a sum slot, or
+/// for the fetch and the load of a part, that of this rank.
 size_t bytes_of_move(const Op& move, const Layout& layout, const Division& division);
 
 /// Throws PlanError where options.num_blocks < smallest_need(chunk_trace, trace).num_blocks

@@ -76,6 +76,10 @@ struct ScheduleFields {
   /// others, to which a step fetches each chunk of another machine once (ChunkRecord::is_copied).
   /// Otherwise each rank fetches weights for itself before each load.
   Field<bool> copies_weights = {};
+  /// Division::splits_loads: possible if the devices of a machine can read each other's memory
+  /// (Budgets::peer_access), and can_split_loads() is true. If it is not given, it is true if it is
+  /// possible and takes less time with the rates of the machine.
+  Field<bool> splits_loads = {};
   Field<UpdateOrder> update = {};
   /// Which share (0 to 1) of the updates of a step without clipping is deferred.
   Field<double> deferred_share = {};

@@ -5,7 +5,8 @@ namespace {
 
 uint64_t key_of(const Op& op) {
   const auto message = static_cast<uint64_t>(op.message);
-  return (static_cast<uint64_t>(op.chunk.index) << 8) | (message << 1) | (op.deferred ? 1 : 0);
+  const uint32_t about = op.split != kNone ? op.split : op.chunk.index;
+  return (static_cast<uint64_t>(about) << 8) | (message << 1) | (op.deferred ? 1 : 0);
 }
 
 }  // namespace

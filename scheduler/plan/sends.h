@@ -91,11 +91,11 @@ class Sends {
     });
     return is_awaited ? has_sent : is_done(Sender{receiver, kNone, true, num_relays});
   }
-  /// For Sums and Norms. Of chained sums, only those of the machine are sent to a rank.
+  /// For Sums, Norms and messages about split loads. Of chained sums, only those of the machine are
+  /// sent to a rank, and so are messages about split loads.
   template <class IsDone>
   bool have_all_sent(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
-    const bool only_near =
-        receive.message == Message::Sums && plans_[receiver]->division.chains_sums;
+    const bool only_near = is_from_machine(receive, plans_[receiver]->division);
     for (uint32_t place = 0; place < plans_.size(); ++place) {
       if (place == receiver || (only_near && is_far(receiver, place))) continue;
       if (!has_sent(receive, receiver, place, is_done)) return false;

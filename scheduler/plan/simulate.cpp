@@ -188,7 +188,7 @@ class Clockwork {
   void move_chunks(Rank& rank) {
     for (OpIndex op; (op = find_ready(rank, StreamKind::Load)) != kNone;
          move_on(rank, StreamKind::Load)) {
-      if (is_copy(rank.op(op))) continue;
+      if (!takes_no_time(rank.op(op))) continue;
       rank.result.ops[op].start_s = now_s_;
       is_over(rank, op);
     }
@@ -199,7 +199,7 @@ class Clockwork {
     const std::vector<OpIndex>& ops = rank.streams[static_cast<int>(StreamKind::Load)];
     const uint32_t end = rank.cursors[static_cast<int>(StreamKind::Load)].at;
     uint32_t& next = rank.next_load;
-    while (next < end && !is_copy(rank.op(ops[next]))) ++next;
+    while (next < end && takes_no_time(rank.op(ops[next]))) ++next;
     if (next < end) start(rank, ops[next++]);
   }
 
@@ -211,7 +211,7 @@ class Clockwork {
     work = {.op = index,
             .left_s = duration_s(op, rank.step, of_rank_) + on_network_s + message_left_s(rank, op),
             .since_s = now_s_};
-    if (is_copy(op) && machine_.shared_cores) {
+    if ((is_copy(op) || is_load_part(op)) && machine_.shared_cores) {
       const size_t bytes = bytes_of_move(op, rank.step.layout, rank.step.plan.division);
       const double on_cores_s = time_of(static_cast<double>(bytes), machine_.copy_bytes_per_s);
       work.left_s = std::max(work.left_s, on_cores_s);

@@ -98,6 +98,7 @@ inline constexpr StreamInfo kStreams[] = {
     {StreamKind::Send, "send"},
     {StreamKind::Receive, "receive"},
     {StreamKind::Fetch, "fetch"},
+    {StreamKind::Parts, "parts"},
 };
 static_assert(std::size(kStreams) == kNumStreamKinds);
 static_assert([] {

@@ -20,7 +20,7 @@ class Visits {
     if (op.kind == OpKind::Update || op.kind == OpKind::Speculate || is_received) {
       visit(op.chunk).is_updated = true;
     }
-    if (op.kind != OpKind::Move || is_fetch(op)) return MoveReason::None;
+    if (op.kind != OpKind::Move || is_fetch(op) || is_load_part(op)) return MoveReason::None;
     if (op.to != Tier::Device) {
       const bool is_finished = op.chunk.space == Space::Gradients || op.slot != kNone;
       return is_finished ? MoveReason::Update : MoveReason::Evicted;

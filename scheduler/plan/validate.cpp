@@ -10,6 +10,7 @@
 #include "scheduler/plan/validation_groups.h"
 #include "scheduler/plan/validation_memory.h"
 #include "scheduler/plan/validation_order.h"
+#include "scheduler/plan/validation_split_loads.h"
 
 namespace ebb {
 namespace {
@@ -20,6 +21,7 @@ using validation::Groups;
 using validation::Memory;
 using validation::Order;
 using validation::Report;
+using validation::SplitLoads;
 
 class Checker {
  public:
@@ -38,6 +40,10 @@ class Checker {
   void check_round(ChunkIndex chunk);
   void read_sums(const Segment& segment);
   void check_move(const Op& op);
+  void check_source(const Op& op, bool uses_copy);
+  bool is_split(const Op& op) const;
+  void check_fetch(const Op& op, bool uses_copy);
+  void check_store(const Op& op);
   void check_end();
   void check_counts();
 
@@ -52,6 +58,8 @@ class Checker {
 
   Gradients gradients_;
   Groups groups_;
+  SplitLoads split_loads_;
+  size_t part_bytes_ = 0;  // of split loads, from host memory
 
   std::vector<std::vector<bool>> contributed_;  // [parameter][use]
   CallIndex next_call_{0};
@@ -72,7 +80,8 @@ Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
       activations_(trace, layout, memory_, report_),
       gradients_(plan, layout, options, memory_, report_),
       groups_(plan, layout, options, trained_parameters(trace, layout.num_parameters()), memory_,
-              gradients_, report_) {
+              gradients_, report_),
+      split_loads_(options.division, memory_, report_) {
   count_contributions();
 }
 
@@ -160,26 +169,49 @@ void Checker::check_move(const Op& op) {
     return report_.complain("moves plane {}, which is not copied", op.plane);
   }
   const bool is_far = op.chunk.space == Space::Weights && !plan_.chunks[op.chunk.index].is_near;
-  const bool is_load = op.to == Tier::Device && op.from != Tier::None;
   const bool uses_copy = is_far && op.slot == kNone && plan_.chunks[op.chunk.index].is_copied;
-  if (is_fetch(op) || is_load) {
-    if (is_far != (op.slot != kNone || uses_copy)) {
-      report_.complain("{} weights of rank {}", is_far ? "does not fetch" : "fetches",
-                       plan_.chunks[op.chunk.index].owner);
-    }
+  const bool is_load = op.to == Tier::Device && op.from != Tier::None;
+  if (is_load && is_split(op)) return memory_.bring(op, split_loads_.gather(op));
+  if (is_load || is_load_part(op) || is_fetch(op)) check_source(op, uses_copy);
+  if (is_fetch(op)) return check_fetch(op, uses_copy);
+  if (op.to == Tier::Device) {
+    return memory_.bring(op, is_load ? memory_.read_source(op, uses_copy) : 0);
   }
-  if (is_load && op.from != source_of(op.chunk, plan_)) {
+  if (!is_load_part(op)) return check_store(op);
+  split_loads_.load(op, memory_.read_source(op, uses_copy));
+  if (op.from == Tier::Host) part_bytes_ += bytes_of_move(op, layout_, options_.division);
+}
+
+/// Must loads of this chunk be split?
+bool Checker::is_split(const Op& op) const {
+  return options_.update && options_.division.splits_loads && op.chunk.space == Space::Weights;
+}
+
+void Checker::check_source(const Op& op, bool uses_copy) {
+  const bool is_far = op.chunk.space == Space::Weights && !plan_.chunks[op.chunk.index].is_near;
+  if (is_far != (op.slot != kNone || uses_copy)) {
+    report_.complain("{} weights of rank {}", is_far ? "does not fetch" : "fetches",
+                     plan_.chunks[op.chunk.index].owner);
+  }
+  if (!is_fetch(op) && op.from != source_of(op.chunk, plan_)) {
     report_.complain("{} chunk {} is loaded from the tier {}", name_of(op.chunk.space),
                      op.chunk.index, name_of(op.from));
   }
-  if (is_fetch(op)) {
-    if (uses_copy) groups_.fetch_copy(op);
-    if (!uses_copy && op.sender != plan_.chunks[op.chunk.index].owner) {
-      report_.complain("fetches from rank {}, which is not the owner", op.sender);
-    }
-    return memory_.fetch(op);
+  const bool fetches_part = is_fetch(op) && !uses_copy && is_split(op);
+  if ((op.split != kNone) != (is_load_part(op) || fetches_part)) {
+    report_.complain("names split load {}", op.split);
   }
-  if (op.to == Tier::Device) return memory_.bring(op, is_load && uses_copy);
+}
+
+void Checker::check_fetch(const Op& op, bool uses_copy) {
+  if (uses_copy) groups_.fetch_copy(op);
+  if (!uses_copy && op.sender != plan_.chunks[op.chunk.index].owner) {
+    report_.complain("fetches from rank {}, which is not the owner", op.sender);
+  }
+  memory_.fetch(op, bytes_of_move(op, layout_, options_.division));
+}
+
+void Checker::check_store(const Op& op) {
   if (is_share(op) != (stores_sums(op) && options_.division.sums_on_devices)) {
     report_.complain("{} chunk {} {} to memory that other devices read", name_of(op.chunk.space),
                      op.chunk.index, is_share(op) ? "goes" : "does not go");
@@ -216,7 +248,8 @@ StreamKind stream_of(const Op& op, bool is_on_device) {
     case OpKind::Send:
       return stream_of_send(op.message);
     case OpKind::Receive:
-      return StreamKind::Receive;
+      return op.split == kNone && op.stream != StreamKind::Parts ? StreamKind::Receive
+                                                                 : StreamKind::Parts;
     case OpKind::StorePartialNorms:
       return StreamKind::Store;
     case OpKind::Move: {
@@ -274,9 +307,9 @@ void Checker::check(const Op& op) {
     case OpKind::RoundTotal:
       return groups_.round_total(op);
     case OpKind::Send:
-      return groups_.send(op);
+      return op.split != kNone ? split_loads_.send(op) : groups_.send(op);
     case OpKind::Receive:
-      return groups_.receive(op);
+      return op.split != kNone ? split_loads_.receive(op) : groups_.receive(op);
     case OpKind::Move:
       return check_move(op);
     case OpKind::Drop:
@@ -291,6 +324,7 @@ void Checker::check_end() {
   memory_.check_end(plan_.chunks);
   gradients_.check_end();
   groups_.check_end();
+  split_loads_.check_end();
 }
 
 void Checker::check_counts() {
@@ -301,6 +335,7 @@ void Checker::check_counts() {
   compare("peak blocks", plan_.peak_blocks, memory_.peak_blocks());
   compare("loaded bytes", plan_.loaded_bytes, memory_.loaded_bytes());
   compare("gathered bytes", plan_.gathered_bytes, memory_.gathered_bytes());
+  compare("part bytes", plan_.part_bytes, part_bytes_);
   compare("fetched bytes", plan_.fetched_bytes, memory_.fetched_bytes());
   compare("stored bytes", plan_.stored_bytes, memory_.stored_bytes());
   const auto compare_chunks = [&](Space space, const std::vector<uint32_t>& said,

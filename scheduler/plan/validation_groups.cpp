@@ -142,6 +142,9 @@ void Groups::send(const Op& op) {
     case Message::Norms:
       norms_sent_ = report_.at();
       return memory_.require_after(last_add_, "makes partial norms");
+    case Message::PartLoaded:
+    case Message::Gathered:
+      report_.complain("is about no split load");
   }
 }
 

@@ -100,7 +100,13 @@ void Memory::forget(ChunkId id) {
 
 // ---- Moves
 
-void Memory::bring(const Op& op, bool from_copy) {
+uint32_t Memory::read_source(const Op& load, bool from_copy) {
+  const FlatIndex c = flat_index(load.chunk);
+  if (from_copy) return read_copy(c, copies_[load.chunk.index], "the copy of this machine");
+  return load.slot == kNone ? read_home(c) : read_slot(load);
+}
+
+void Memory::bring(const Op& op, uint32_t version) {
   const FlatIndex c = flat_index(op.chunk);
   if (op.block >= blocks_.size()) {
     report_.complain("{} gets block {} of {}", name(c), op.block, blocks_.size());
@@ -110,12 +116,7 @@ void Memory::bring(const Op& op, bool from_copy) {
   if (op.from == Tier::None) return;
   loaded_bytes_ += layout_.used_bytes(op.chunk);
   if (is_gather(op)) gathered_bytes_ += layout_.used_bytes(op.chunk);
-  uint32_t& version = chunks_[c].device.version;
-  if (from_copy) {
-    version = read_copy(c, copies_[op.chunk.index], "the copy of this machine");
-  } else {
-    version = op.slot == kNone ? read_home(c) : read_slot(op);
-  }
+  chunks_[c].device.version = version;
 }
 
 void Memory::allocate(FlatIndex c, BlockIndex b) {
@@ -148,10 +149,10 @@ uint32_t Memory::read_home(FlatIndex c) {
   return chunk.home.version;
 }
 
-void Memory::fetch(const Op& op) {
+void Memory::fetch(const Op& op, size_t bytes) {
   const FlatIndex c = flat_index(op.chunk);
   if (op.slot == kNone) {
-    fetched_bytes_ += layout_.used_bytes(op.chunk);
+    fetched_bytes_ += bytes;
     Copy& copy = copies_[op.chunk.index];
     require_after_all(copy, c, " in the copy of this machine");
     copy = {.version = read_home(c), .writer = report_.at(), .readers = {}};
@@ -160,7 +161,7 @@ void Memory::fetch(const Op& op) {
   if (op.slot >= slots_.size()) {
     return report_.complain("fetches {} to slot {} of {}", name(c), op.slot, slots_.size());
   }
-  fetched_bytes_ += layout_.used_bytes(op.chunk);
+  fetched_bytes_ += bytes;
   Slot& slot = slots_[op.slot];
   require_after_all(slot.copy, slot.chunk == kNone ? c : slot.chunk, " in its slot");
   slot = {.chunk = c, .copy = {.version = read_home(c), .writer = report_.at(), .readers = {}}};

@@ -66,15 +66,18 @@ class Memory {
   /// Counts how often the chunk got a block: with the same number its content was not lost.
   uint32_t stay(ChunkId id) const { return chunks_[flat_index(id)].stay; }
   /// Fetched weights wait in this slot, or without one in the copy of this machine.
-  void fetch(const Op& op);
+  void fetch(const Op& op, size_t bytes);
   /// Another rank of this machine has fetched the weights to the copy.
   void receive_copy(ChunkId id);
   /// The content of this chunk is not needed any more.
   void forget(ChunkId id);
 
   // What the plan does with chunks.
-  /// `from_copy`: the move loads weights from the copy of this machine.
-  void bring(const Op& op, bool from_copy);
+  /// Returns the version of the content that a load copies. `from_copy`: it loads weights from the
+  /// copy of this machine.
+  uint32_t read_source(const Op& load, bool from_copy);
+  /// `version`: of the content that the chunk gets in its block; 0: it gets no content.
+  void bring(const Op& op, uint32_t version);
   void store(const Op& op, size_t bytes);
   void drop(const Op& op);
   /// Called first: the weights in host memory wait for a deferred update.

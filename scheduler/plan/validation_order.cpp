@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kProgram = 0, kCopyThread = 1;
 
-uint32_t thread_of(const Op& op) { return op.stream == StreamKind::Load ? kCopyThread : kProgram; }
+uint32_t thread_of(const Op& op) { return is_of_copy_thread(op) ? kCopyThread : kProgram; }
 uint32_t stream_of(const Op& op) { return static_cast<uint32_t>(op.stream); }
 
 template <class Clock>
@@ -80,7 +80,7 @@ void Order::add(OpIndex i) {
     }
   }
   seen_.push_back(last_seen_[thread]);
-  if (takes_no_time(op) || thread == kCopyThread) join_waits(waited_[thread], i);
+  if (takes_no_time(op) || op.stream == StreamKind::Load) join_waits(waited_[thread], i);
   if (takes_no_time(op)) {
     Clock start = op.kind == OpKind::Drop ? Clock{} : waited_[thread];
     join_waits(start, i);

@@ -73,8 +73,7 @@ class AllRanks {
       while (rank.next[s] < rank.streams[s].size()) {
         const OpIndex i = rank.streams[s][rank.next[s]];
         const Op& op = rank.plan->ops[i];
-        // The copy thread submits the operations of the load stream.
-        const bool is_submitted = op.stream == StreamKind::Load || i < rank.num_submitted;
+        const bool is_submitted = is_of_copy_thread(op) || i < rank.num_submitted;
         if (!is_submitted || !has_waits_done(rank, op) || !is_there(op, place)) break;
         rank.done[i] = true;
         ++rank.next[s];

@@ -29,6 +29,7 @@ WaitCause cause_of(const Op& op) {
       return WaitCause::Update;
     case StreamKind::Send:
     case StreamKind::Receive:
+    case StreamKind::Parts:
       return op.message == Message::Copied ? WaitCause::Fetch : WaitCause::Ranks;
     case StreamKind::Fetch:
       return WaitCause::Fetch;

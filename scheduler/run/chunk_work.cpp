@@ -17,7 +17,8 @@ void ChunkWork::update(ChunkIndex, BufferIndex, bool) { refuse(); }
 void ChunkWork::speculate(ChunkIndex, BufferIndex, bool) { refuse(); }
 void ChunkWork::add_groups(const Op&) { refuse(); }
 void ChunkWork::round_total(const Op&) { refuse(); }
-const std::byte* ChunkWork::owner_weights(ChunkIndex) const { refuse(); }
+void ChunkWork::load_part(Stream&, const Op&, const std::byte*) { refuse(); }
+void ChunkWork::gather(Stream&, const Op&, std::byte*) { refuse(); }
 void ChunkWork::submit_sums(Stream&, const Op&, std::span<const std::byte>) { refuse(); }
 void ChunkWork::send(const Op&) { refuse(); }
 void ChunkWork::receive(const Op&) { refuse(); }

@@ -1,7 +1,7 @@
 // The work on gradients and on the training state. The executor calls it in the order of the plan.
 //
 // The program thread calls update_cost() and the functions that submit. The copy thread
-// calls owner_weights(). norm(),
+// calls load_part() and gather(). norm(),
 // update(), speculate(), add_groups() and round_total() run on the thread of the update stream.
 // send() runs on the thread of stream_of_send(), receive() and fetch() on those of their streams.
 //
@@ -42,8 +42,12 @@ class ChunkWork {
   /// the chunk does only what is still missing. `late`: all partial norms of the step are in
   /// host memory, so that the norm can be computed now.
   virtual void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late);
-  /// The weights of a chunk of Tier::Peer, in the memory of its owner's device.
-  virtual const std::byte* owner_weights(ChunkIndex chunk) const;
+  /// Submits the load of this rank's part of a split load (is_load_part()). `weights`: in host
+  /// memory; null if they are on the device of their owner.
+  virtual void load_part(Stream& load, const Op& op, const std::byte* weights);
+  /// Submits the copy of weights from devices of this machine to their block, at `to`
+  /// (is_gather()).
+  virtual void gather(Stream& load, const Op& op, std::byte* to);
   /// Submits the store or the share (is_share()) of the complete gradient sums of a group, fp32 at
   /// `sums`, to their slot. They get the type Division::sum_type.
   virtual void submit_sums(Stream& store, const Op& op, std::span<const std::byte> sums);

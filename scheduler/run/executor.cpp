@@ -60,7 +60,7 @@ Executor::Executor(Device& device, Stream& compute, const Layout& layout, Device
   for (int kind = 0; kind < kNumStreamKinds; ++kind) {
     const auto stream_kind = static_cast<StreamKind>(kind);
     const bool is_message = stream_kind == StreamKind::Send || stream_kind == StreamKind::Receive ||
-                            stream_kind == StreamKind::Fetch;
+                            stream_kind == StreamKind::Fetch || stream_kind == StreamKind::Parts;
     if (is_message && ranks == nullptr) continue;
     if (stream_kind == StreamKind::Compute) {
       streams_[kind] = &compute;
@@ -152,10 +152,9 @@ void Executor::end_call() {
 /// until the copy thread has submitted them, because a block must be mapped before work on it is
 /// submitted. One wait for the last of them is enough: the copy thread works in the plan's order.
 void Executor::wait_for_all(std::span<const OpIndex> waits, Stream& stream) {
-  const auto is_move = [&](OpIndex index) { return plan_->ops[index].stream == StreamKind::Load; };
   uint32_t num_moved = 0;
   for (const OpIndex w : waits) {
-    if (is_move(w)) num_moved = std::max(num_moved, w + 1);
+    if (is_of_copy_thread(plan_->ops[w])) num_moved = std::max(num_moved, w + 1);
   }
   if (num_moved > 0) wait_mapped(num_moved);
   for_each_timed(waits, [&](OpIndex w) { stream.wait(*events_[w]); });
@@ -224,7 +223,7 @@ void Executor::submit_until_call() {
     const Op& op = plan_->ops[cursor_];
     if (takes_no_time(op) && op.stream == StreamKind::Compute) {
       allocate(cursor_);
-    } else if (op.stream != StreamKind::Load) {
+    } else if (!is_of_copy_thread(op)) {
       submit(cursor_);
     }
     submitted_.set(++cursor_);
@@ -310,10 +309,8 @@ void Executor::submit(OpIndex index) {
       submit_fetch(op);
       break;
     case OpKind::Send:
-      on.submit({.name = "send"}, [this, &op] { work_.send(op); });
-      break;
     case OpKind::Receive:
-      on.submit({.name = "receive"}, [this, &op] { work_.receive(op); });
+      submit_message(op);
       break;
     case OpKind::Call:
     case OpKind::Drop:
@@ -322,6 +319,14 @@ void Executor::submit(OpIndex index) {
   leases_.clear();
   on.record(*events_[index]);
   last_gradient_.submitted(index, *events_[index]);
+}
+
+void Executor::submit_message(const Op& op) {
+  if (op.kind == OpKind::Send) {
+    stream(op.stream).submit({.name = "send"}, [this, &op] { work_.send(op); });
+  } else {
+    stream(op.stream).submit({.name = "receive"}, [this, &op] { work_.receive(op); });
+  }
 }
 
 void Executor::run_on_update_thread(const Op& op) {
@@ -340,11 +345,6 @@ void Executor::lease_loaded(const Op& round) {
     const Op& op = plan_->ops[w];
     if (op.kind == OpKind::Move) leases_.push_back(table_.lease(op.chunk));
   }
-}
-
-/// The address that a load copies from.
-const std::byte* Executor::source(const Op& load) const {
-  return is_gather(load) ? work_.owner_weights(ChunkIndex(load.chunk.index)) : host_address(load);
 }
 
 /// The address in host memory that a load copies from or a store copies to. REQUIRES: it is not a
@@ -459,7 +459,7 @@ void Executor::run_copy_thread() {
     try {
       for (OpIndex i{0}; i < count; ++i) {
         // The plan is read before the last set(): after it, the program thread may begin the next.
-        const bool moves = plan_->ops[i].stream == StreamKind::Load;
+        const bool moves = is_of_copy_thread(plan_->ops[i]);
         if (moves) move(i);
         if (stop_) return;
         if (moves || i + 1 == count) mapped_.set(i + 1);
@@ -475,15 +475,35 @@ void Executor::run_copy_thread() {
 void Executor::move(OpIndex index) {
   const Op& op = plan_->ops[index];
   uint32_t num_awaited = 0;
-  for (const OpIndex w : plan_->waits_of(op)) num_awaited = std::max(num_awaited, w + 1);
+  for (const OpIndex w : plan_->waits_of(op)) {
+    if (!is_of_copy_thread(plan_->ops[w])) num_awaited = std::max(num_awaited, w + 1);
+  }
   if (num_awaited > 0 && !submitted_.wait_for(num_awaited)) {
     throw LogicError("the step was cancelled");
   }
+  if (op.stream == StreamKind::Parts || is_load_part(op)) return submit_of_split_load(index);
   drop_or_map(index, load());
   if (takes_no_time(op)) return;
-  load().copy(spaces_.address(op.chunk), source(op), layout_.used_bytes(op.chunk),
-              is_gather(op) ? CopyKind::Within : CopyKind::Load);
+  std::byte* const to = spaces_.address(op.chunk);
+  if (is_gather(op)) {
+    work_.gather(load(), op, to);
+  } else {
+    load().copy(to, host_address(op), layout_.used_bytes(op.chunk), CopyKind::Load);
+  }
   load().record(*events_[index]);
+}
+
+/// Submits a message on the parts stream, or the load of this rank's part. They change no block.
+void Executor::submit_of_split_load(OpIndex index) {
+  const Op& op = plan_->ops[index];
+  Stream& on = stream(op.stream);
+  for_each_timed(plan_->waits_of(op), [&](OpIndex w) { on.wait(*events_[w]); });
+  if (op.kind == OpKind::Move) {
+    work_.load_part(on, op, op.from == Tier::Host ? host_address(op) : nullptr);
+  } else {
+    submit_message(op);
+  }
+  on.record(*events_[index]);
 }
 
 void Executor::wait_mapped(uint32_t count) {

@@ -3,14 +3,14 @@
 //
 // Two threads submit work. The program thread runs the model's code. At the begin of a plan and at
 // the end of each call it submits the operations that the plan lists before the next call, except
-// those of the load stream. Before a call, and before another operation that names loads, it waits
-// until the copy thread has submitted these loads. It makes the stream of the operation wait for
-// them. While a call is submitted, the drop of a chunk that it uses would throw LogicError. The
-// copy thread executes the operations of the load stream in the plan's order. Before each it waits
-// until the program thread has submitted all operations that it names; the loads behind it wait,
-// too. For each load it maps a block at the chunk's address and submits the copy. Chunks that are
-// allocated without a copy are mapped by the program thread. Work that uses a chunk is submitted
-// after the chunk's block is mapped.
+// those of the load stream and messages about split loads. Before a call, and before another
+// operation that names loads, it waits until the copy thread has submitted these loads. It makes
+// the stream of the operation wait for them. While a call is submitted, the drop of a chunk that it
+// uses would throw LogicError. The copy thread executes these in the plan's order. Before each it
+// waits until the program thread has submitted all operations that it names; the loads behind it
+// wait, too. For each load it maps a block at the chunk's address and submits the copy. Chunks that
+// are allocated without a copy are mapped by the program thread. Work that uses a chunk is
+// submitted after the chunk's block is mapped.
 //
 // A block is used for another chunk only after the last work on it and the last store from it. A
 // load also comes after the store or the update that made the chunk's content in host memory. If
@@ -126,10 +126,10 @@ class Executor : public Hooks {
   void allocate(OpIndex index);
   void submit_move(const Op& op);
   void submit_fetch(const Op& op);
+  void submit_message(const Op& op);
   void run_on_update_thread(const Op& op);
   void submit_store(const Op& op);
   std::byte* host_address(const Op& op) const;
-  const std::byte* source(const Op& load) const;
   void wait_for_all(std::span<const OpIndex> waits, Stream& stream);
   void lease_chunks(std::span<const ParameterUse> uses);
   void lease_activations(const Op& run);
@@ -141,6 +141,7 @@ class Executor : public Hooks {
 
   void run_copy_thread();
   void move(OpIndex index);
+  void submit_of_split_load(OpIndex index);
   void wait_mapped(uint32_t count);
   void stop_copy_thread() noexcept;
 

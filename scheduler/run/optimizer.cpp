@@ -58,6 +58,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
   if (plan.division.stores_groups()) {
     sums_.emplace(device, layout, home, trained_, plan, ranks, std::move(pinned_sums));
   }
+  if (plan.division.splits_loads) part_slots_.emplace(device, layout, plan.division, *ranks);
   cut_runs();
   cut_updates();
   for (ChunkIndex c{0}; c < layout_.num_chunks(); ++c) device_state_.expect(updates_of(c));
@@ -240,8 +241,17 @@ void Optimizer::stopped(std::string_view error) noexcept {
   if (ranks_ != nullptr) ranks_->fail(error);
 }
 
-const std::byte* Optimizer::owner_weights(ChunkIndex chunk) const {
-  return device_state_.planes(chunk)[kWeightPlane];
+const std::byte* Optimizer::owner_weights(const Op& op) const {
+  return device_state_.planes(ChunkIndex(op.chunk.index))[kWeightPlane];
+}
+
+void Optimizer::load_part(Stream& load, const Op& op, const std::byte* weights) {
+  part_slots_->submit_load(load, op, op.from == Tier::Host ? weights : owner_weights(op));
+}
+
+void Optimizer::gather(Stream& load, const Op& op, std::byte* to) {
+  if (op.split != kNone) return part_slots_->submit_gather(load, op, to);
+  load.copy(to, owner_weights(op), layout_.used_bytes(op.chunk), CopyKind::Within);
 }
 
 void Optimizer::submit_sums(Stream& store, const Op& op, std::span<const std::byte> sums) {

@@ -32,6 +32,7 @@
 #include "device/device.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/run/executor.h"
+#include "scheduler/run/part_slots.h"
 #include "scheduler/run/rank_messages.h"
 #include "scheduler/run/speculation.h"
 #include "scheduler/run/state.h"
@@ -67,7 +68,8 @@ class Optimizer : public ChunkWork {
   void norm() override;
   void update(ChunkIndex chunk, BufferIndex gradient_buffer, bool deferred) override;
   void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late) override;
-  const std::byte* owner_weights(ChunkIndex chunk) const override;
+  void load_part(Stream& load, const Op& op, const std::byte* weights) override;
+  void gather(Stream& load, const Op& op, std::byte* to) override;
   void submit_sums(Stream& store, const Op& op, std::span<const std::byte> sums) override;
   void add_groups(const Op& op) override;
   void round_total(const Op& op) override;
@@ -126,6 +128,7 @@ class Optimizer : public ChunkWork {
   };
   static constexpr uint64_t kNoSum = UINT64_MAX;
   bool is_finite(ChunkIndex chunk) const;
+  const std::byte* owner_weights(const Op& op) const;
   void check_unchecked_gradients() const;
   [[noreturn]] void throw_not_a_number(const std::string& tensor) const;
   std::string bad_piece_in(ChunkIndex chunk) const;
@@ -186,6 +189,7 @@ class Optimizer : public ChunkWork {
   Ranks* const ranks_;
   std::optional<RankMessages> messages_;  // with several ranks
   std::optional<SumsOfGroups> sums_;      // if sums of groups are stored
+  std::optional<PartSlots> part_slots_;   // if loads are split
   StateLock state_lock_;
   Speculation speculation_;
 };

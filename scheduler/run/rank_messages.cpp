@@ -7,6 +7,7 @@
 #include "chunk/layer_name.h"
 #include "device/kernel_arguments.h"
 #include "scheduler/plan/running_sums.h"
+#include "scheduler/plan/split_loads.h"
 
 namespace ebb {
 namespace {
@@ -28,6 +29,10 @@ std::string text_of(Message message, bool is_backward, const std::string& layers
     case Message::SumCopied:
     case Message::TotalCopied:
       return "copied the sum of the gradients of " + layers;
+    case Message::PartLoaded:
+      return "loaded its part of " + layers;
+    case Message::Gathered:
+      return "gathered the parts of " + layers;
     case Message::Norms:
       break;
   }
@@ -38,29 +43,36 @@ std::string text_of(Message message, bool is_backward, const std::string& layers
 
 RankMessages::RankMessages(Ranks& ranks, const Layout& layout, const Home& home, const Plan& plan)
     : ranks_(ranks), layout_(layout), home_(home), plan_(plan) {
-  ranks_.create_signals(signal_of(Message::Norms, ChunkIndex(0)) + 1);
+  for (const Op& op : plan.ops) num_split_loads_ += is_load_part(op);
+  ranks_.create_signals(num_signals());
   ranks_.explain_waits([this] { return first_missing(); });
 }
 
 RankMessages::~RankMessages() { ranks_.explain_waits({}); }
 
-uint32_t RankMessages::signal_of(Message message, ChunkIndex chunk) const {
-  return static_cast<uint32_t>(message) * layout_.num_chunks() + chunk;
+uint32_t RankMessages::signal_of(const Op& op) const {
+  const uint32_t norms = static_cast<uint32_t>(Message::Norms) * layout_.num_chunks();
+  if (op.message == Message::Norms) return norms;
+  if (op.message == Message::PartLoaded) return norms + 1 + op.split;
+  if (op.message == Message::Gathered) return norms + 1 + num_split_loads_ + op.split;
+  return static_cast<uint32_t>(op.message) * layout_.num_chunks() + op.chunk.index;
+}
+
+uint32_t RankMessages::num_signals() const {
+  return static_cast<uint32_t>(Message::Norms) * layout_.num_chunks() + 1 + 2 * num_split_loads_;
 }
 
 void RankMessages::send(const Op& op) {
   const bool of_step_before = op.deferred && !flushes_;
-  ranks_.raise(signal_of(op.message, ChunkIndex(op.chunk.index)),
-               of_step_before ? step_ - 1 : step_);
+  ranks_.raise(signal_of(op), of_step_before ? step_ - 1 : step_);
 }
 
 void RankMessages::receive(const Op& op) {
-  const ChunkIndex chunk(op.chunk.index);
-  const uint32_t signal = signal_of(op.message, chunk);
+  const uint32_t signal = signal_of(op);
   if (op.sender != kNone) {
     return ranks_.wait(op.sender, signal, op.deferred ? step_ - 1 : step_);
   }
-  const bool only_near = op.message == Message::Sums && plan_.division.chains_sums;
+  const bool only_near = is_from_machine(op, plan_.division);
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (rank == ranks_.rank() || (only_near && !home_.is_near(rank))) continue;
     ranks_.wait(rank, signal, step_);
@@ -80,6 +92,9 @@ bool RankMessages::sends(uint32_t rank, const Op& op) const {
       return adds;
     case Message::Norms:
       return true;
+    case Message::PartLoaded:
+    case Message::Gathered:
+      return home_.is_near(rank);
     default:  // this rank
       return op.kind == OpKind::Send && rank == plan_.division.place.rank;
   }
@@ -90,12 +105,11 @@ std::string RankMessages::first_missing() const {
   bool is_backward = false;  // the gradients of a chunk are finished
   for (const Op& op : plan_.ops) {
     if (op.kind != OpKind::Send && op.kind != OpKind::Receive) continue;
-    const ChunkIndex chunk(op.chunk.index);
     const uint32_t value = op.deferred && !flushes_ ? step_ - 1 : step_;
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (!sends(rank, op) || ranks_.value(rank, signal_of(op.message, chunk)) >= value) continue;
-      return fmt::format("rank {} has not {}", rank,
-                         text_of(op.message, is_backward, layers_of(layout_, chunk)));
+      if (!sends(rank, op) || ranks_.value(rank, signal_of(op)) >= value) continue;
+      const std::string layers = layers_of(layout_, ChunkIndex(op.chunk.index));
+      return fmt::format("rank {} has not {}", rank, text_of(op.message, is_backward, layers));
     }
     is_backward |= op.message == Message::Added;
   }
@@ -114,7 +128,11 @@ RemotePart RankMessages::part_to_fetch(const Op& op) const {
                              ? home_.plane_place(op.plane, chunk, 0)
                              : home_.copied_weights_place(op.sender, chunk);
   std::byte* const to = op.slot != kNone ? home_.fetch_slot(op.slot) : home_.copied_weights(chunk);
-  return {from.rank, from.offset, {to, layout_.used_bytes(op.chunk)}};
+  const size_t first =
+      op.split == kNone
+          ? 0
+          : part_of_load(layout_.used_bytes(op.chunk), plan_.division.place, ranks_.rank()).first;
+  return {from.rank, from.offset + first, {to, bytes_of_move(op, layout_, plan_.division)}};
 }
 
 void RankMessages::fetch(const Op& op) {

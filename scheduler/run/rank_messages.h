@@ -49,9 +49,10 @@ class RankMessages {
   std::string first_missing() const;
 
  private:
-  /// The number of a signal. There is one for each message about each parameter chunk, and one for
-  /// the norms.
-  uint32_t signal_of(Message message, ChunkIndex chunk) const;
+  /// The number of the signal of a Send or Receive. There is one for each message about each
+  /// parameter chunk, one for the norms, and two for each split load.
+  uint32_t signal_of(const Op& op) const;
+  uint32_t num_signals() const;
   void receive_norms();
   bool sends(uint32_t rank, const Op& op) const;
   RemotePart part_to_fetch(const Op& op) const;
@@ -60,6 +61,7 @@ class RankMessages {
   const Layout& layout_;
   const Home& home_;
   const Plan& plan_;
+  uint32_t num_split_loads_ = 0;
   uint32_t step_ = 0;  // the number of the current step
   bool flushes_ = false;
   std::vector<RemotePart> parts_;

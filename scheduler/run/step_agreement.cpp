@@ -44,6 +44,16 @@ std::string chunks_text(const std::vector<ChunkRecord>& chunks) {
   return text;
 }
 
+/// The blocks and the chunks of split loads, in their order: all ranks take part in each of them.
+std::string split_loads_text(const Plan& plan) {
+  if (!plan.division.splits_loads) return "";
+  std::string text = fmt::format("{}", plan.num_blocks);
+  for (const Op& op : plan.ops) {
+    if (is_load_part(op)) text += fmt::format(" {}", op.chunk.index);
+  }
+  return text;
+}
+
 std::string_view work_of(const StepAnnouncement& rank) {
   return rank.evaluates != 0 ? "an evaluation before step" : "step";
 }
@@ -53,11 +63,12 @@ std::string_view work_of(const StepAnnouncement& rank) {
 uint64_t hash_of_common_plan(const Preparation& prepared) {
   const Division& division = prepared.division;
   const std::string text = fmt::format(
-      "{}; {}; {} {} {} {} {} {}; {}; {}", options_text(prepared.options),
+      "{}; {}; {} {} {} {} {} {}; {}; {}; {}", options_text(prepared.options),
       layout_text(*prepared.layout), division.place.num_ranks, division.num_micro_batches,
       division.num_groups, division.sums_on_devices, division.chains_sums,
       name_of(division.sum_type), prepared.options.evaluation_batches,
-      schedule_text(prepared.schedule, prepared.num_layers), chunks_text(prepared.plan.chunks));
+      schedule_text(prepared.schedule, prepared.num_layers), chunks_text(prepared.plan.chunks),
+      split_loads_text(prepared.plan));
   return XXH64(text.data(), text.size(), 0);
 }
 

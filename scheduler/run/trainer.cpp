@@ -32,10 +32,6 @@ uint64_t count_targets(std::span<const MicroBatch> micro_batches) {
   return count;
 }
 
-uint32_t num_losses(const Preparation& prepared) {
-  return std::max(prepared.share.micro_batches.count, prepared.evaluation_batches.count);
-}
-
 /// Through which gradients come that a GPU adds from the sums of groups.
 Buffer allocate_pinned_sums(Device& device, const Preparation& prepared) {
   const size_t bytes = adder_pinned_bytes(prepared);
@@ -168,7 +164,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       emulates_compute_(device.info().emulate_compute.has_value()),
       layout_(*prepared.layout),
       specs_(model.inputs()),
-      buffers_(device, prepared.ledger.bytes(kInputs, Tier::Device), num_losses(prepared)),
+      buffers_(device, prepared.ledger.bytes(kInputs, Tier::Device), most_micro_batches(prepared)),
       pinned_sums_(allocate_pinned_sums(device, prepared)),
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
@@ -186,7 +182,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       arena_(spaces_.base(Space::Activations),
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       micro_batches_(device, *compute_, runner_.hooks(), arena_,
-                     micro_batches_together(prepared.schedule, num_losses(prepared))) {
+                     micro_batches_together(prepared.schedule, most_micro_batches(prepared))) {
   const RankPlace place = place_of(ranks);
   if (ranks != nullptr) common_plan_ = hash_of_common_plan(prepared);
   announcements_.resize(place.num_ranks);

@@ -5,6 +5,7 @@
 #include "autograd/arena.h"
 #include "device/planes.h"
 #include "device/update_sizes.h"
+#include "scheduler/plan/split_loads.h"
 
 namespace ebb {
 namespace {
@@ -12,6 +13,12 @@ namespace {
 constexpr uint64_t kBounceBufferElements = uint64_t{1} << 18;
 constexpr int64_t kElementsPerOutlier = 12;
 constexpr size_t kAlignment = 64;
+
+/// Rounded up to whole chunks, which SharedDeviceMemory needs on a GPU.
+size_t in_whole_chunks(size_t bytes, const Layout& layout) {
+  const size_t chunk_bytes = layout.chunk_bytes();
+  return (bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+}
 
 }  // namespace
 
@@ -83,14 +90,24 @@ size_t adder_pinned_bytes(const Preparation& prepared) {
 }
 
 size_t sum_slot_bytes(const Layout& layout, const Division& division, uint32_t num_slots) {
-  const size_t chunk_bytes = layout.chunk_bytes();
-  const size_t bytes = num_slots * division.stored_bytes(chunk_bytes);
-  return (bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+  return in_whole_chunks(num_slots * division.stored_bytes(layout.chunk_bytes()), layout);
+}
+
+size_t part_slots_bytes(const Layout& layout, const Division& division) {
+  if (!division.splits_loads) return 0;
+  return in_whole_chunks(kPartSlots * part_slot_bytes(layout.chunk_bytes(), division.place),
+                         layout);
 }
 
 size_t rounded_sum_bytes(const Layout& layout, const Division& division) {
   const bool rounds = division.sum_type != DType::F32 && !division.sums_on_devices;
   return rounds ? division.stored_bytes(layout.chunk_bytes()) : 0;
+}
+
+uint32_t most_micro_batches(const Preparation& prepared) {
+  const uint32_t num_ranks = prepared.division.place.num_ranks;
+  const uint32_t most_evaluated = (prepared.options.evaluation_batches + num_ranks - 1) / num_ranks;
+  return std::max(prepared.share.micro_batches.count, most_evaluated);
 }
 
 Ledger fixed_memory(const Model& model, uint32_t num_micro_batches, const Layout& layout,

@@ -68,6 +68,9 @@ size_t adder_pinned_bytes(const Preparation& prepared);
 /// Device memory for all `num_slots` sum slots together (Division::sums_on_devices), rounded up to
 /// whole chunks, which SharedDeviceMemory needs on a GPU.
 size_t sum_slot_bytes(const Layout& layout, const Division& division, uint32_t num_slots);
+/// Device memory for the part slots of split loads (scheduler/plan/split_loads.h), rounded up in
+/// the same way. 0 if no loads are split.
+size_t part_slots_bytes(const Layout& layout, const Division& division);
 /// Device memory for the sums of one chunk, rounded, on their way to a slot in host memory. 0 if
 /// nothing is rounded, or the slots are on the device.
 size_t rounded_sum_bytes(const Layout& layout, const Division& division);
@@ -76,14 +79,20 @@ size_t rounded_sum_bytes(const Layout& layout, const Division& division);
 inline constexpr std::string_view kInputs = "inputs", kWorkspace = "workspace", kLosses = "losses";
 /// The class of sum slots, and of what a device needs to round and to add sums.
 inline constexpr std::string_view kSumsOfGroups = "sums of groups";
+/// The class of the part slots of split loads.
+inline constexpr std::string_view kPartSlotClass = "parts of loads";
 /// The class of what a GPU's driver and libraries take in host memory (device/driver_memory.h). The
 /// run does not allocate it.
 inline constexpr std::string_view kDriver = "driver";
 
+/// For how many micro-batches of a step or of an evaluation there is memory. It is the same on all
+/// ranks with equal shares of a step.
+uint32_t most_micro_batches(const Preparation& prepared);
+
 /// The device memory that does not depend on the plan: the inputs of a step or of an evaluation,
 /// the larger of both, each padded as in the arena; the workspace of kernels, also of updates;
 /// partial norms; the losses. `trace` is of a step; `evaluation` is of an evaluation, or empty.
-/// `num_micro_batches`: those of this rank in a step or an evaluation, the larger of both.
+/// `num_micro_batches`: most_micro_batches().
 Ledger fixed_memory(const Model& model, uint32_t num_micro_batches, const Layout& layout,
                     const Trace& trace, const Trace& evaluation);
 

@@ -222,6 +222,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   const RankPlace& place = budgets.place;
   p.division = division_of(options, place);
   p.division.sums_on_devices = schedule.sums_on_devices;
+  p.division.splits_loads = schedule.splits_loads;
   p.share = share_of(p.division, place.rank);
   p.evaluation_batches = part_of(options.evaluation_batches, place.rank, place.num_ranks);
   const bool are_groups_apart = p.division.stores_groups();
@@ -244,8 +245,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
   for (const Call& m : p.trace.calls) p.flops += m.cost.flops;
 
   const size_t chunk_bytes = p.layout->chunk_bytes();
-  p.ledger = fixed_memory(model, std::max(p.share.micro_batches.count, p.evaluation_batches.count),
-                          *p.layout, p.trace, p.evaluation_trace);
+  p.ledger = fixed_memory(model, most_micro_batches(p), *p.layout, p.trace, p.evaluation_trace);
   p.chunk_trace =
       std::make_shared<const ChunkTrace>(make_chunk_trace(p.trace, *p.layout, true, p.division));
   if (p.division.sums_on_devices) {
@@ -256,6 +256,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
     p.ledger.add(kSumsOfGroups, Tier::Host, adder_pinned_bytes(p));
   }
   p.ledger.add(kSumsOfGroups, Tier::Device, rounded_sum_bytes(*p.layout, p.division));
+  p.ledger.add(kPartSlotClass, Tier::Device, part_slots_bytes(*p.layout, p.division));
   p.fixed_ledger = p.ledger;
   const size_t fixed_bytes = p.ledger.total(Tier::Device);
   const ChunkTrace evaluating = chunk_trace_of_evaluation(p);
@@ -306,7 +307,8 @@ uint32_t most_device_updates(const Preparation& p) {
 
 bool have_same_context(const Schedule& a, const Schedule& b) {
   return a.micro_batch_order == b.micro_batch_order && a.recompute == b.recompute &&
-         a.activations == b.activations && a.sums_on_devices == b.sums_on_devices;
+         a.activations == b.activations && a.sums_on_devices == b.sums_on_devices &&
+         a.splits_loads == b.splits_loads;
 }
 
 std::string with_table(std::string_view message, std::string_view table) {

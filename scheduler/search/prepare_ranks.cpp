@@ -73,6 +73,18 @@ bool may_store_sums_on_devices(const TrainerOptions& options, const Budgets& bud
          (budgets.peer_access || budgets.place.num_ranks == 1);
 }
 
+bool may_split_loads(const TrainerOptions& options, const Budgets& budgets) {
+  return budgets.peer_access && can_split_loads(division_of(options, budgets.place));
+}
+
+/// Does a split load take less time than a whole one? It does if the connections between devices
+/// are faster than the links.
+bool is_split_faster(const RankPlace& place, const Machine& machine) {
+  if (machine.load_bytes_per_s <= 0 || machine.peer_bytes_per_s <= 0) return false;
+  const double whole_s = 1 / machine.load_bytes_per_s;
+  return whole_s / place.ranks_per_machine() + 1 / machine.peer_bytes_per_s < whole_s;
+}
+
 /// The rank with the most micro-batches; if sums are chained, of these on the second machine if it
 /// has one, because the first one receives no running sums.
 uint32_t busiest_rank(const Division& division) {
@@ -89,6 +101,10 @@ uint32_t busiest_rank(const Division& division) {
 /// Adds the plans of a rank for the schedule of the preparation of another one. Throws if the rank
 /// needs more memory.
 void complete_as(Preparation& p, const Preparation& chosen, const Budgets& budgets) {
+  if (p.division.splits_loads) {  // with the same blocks all ranks load the same weights
+    p.block_memory_bytes = std::min(p.block_memory_bytes, chosen.block_memory_bytes);
+    p.full_blocks = chosen.full_blocks;
+  }
   if (p.num_blocks < p.smallest_blocks) throw_too_large_for_device(p, *budgets.device_memory);
   complete(p, plan_step(p, chosen.schedule));
   const size_t host_bytes = p.ledger.total(Tier::Host);
@@ -108,25 +124,6 @@ std::vector<uint32_t> share_key(const Preparation& p, uint32_t rank) {
   const uint32_t num_ranks = p.division.place.num_ranks;
   key.push_back(part_of(p.options.evaluation_batches, rank, num_ranks).count);
   return key;
-}
-
-/// The number of chunks for which the devices of all ranks have memory, if each has the state of at
-/// most as many as the chosen schedule says. A rank with more micro-batches in an evaluation may
-/// have less memory for it than the busiest one.
-uint32_t device_updates_of_all(const Model& model, const Preparation& chosen,
-                               const Budgets& budgets) {
-  uint32_t least = chosen.schedule.device_updates;
-  if (!chosen.division.sums_on_devices || least == 0) return least;
-  const std::vector<ObservedLayer> layers = observe_layers(model, chosen.options, budgets);
-  std::set<std::vector<uint32_t>> shares = {share_key(chosen, chosen.division.place.rank)};
-  Budgets of_rank = budgets;
-  for (uint32_t rank = 0; rank < budgets.place.num_ranks; ++rank) {
-    if (!shares.insert(share_key(chosen, rank)).second) continue;
-    of_rank.place.rank = rank;
-    least = std::min(least, most_device_updates(prepare_context(model, chosen.options,
-                                                                chosen.schedule, of_rank, layers)));
-  }
-  return least;
 }
 
 /// The ledger of a rank with an equal share: the plans differ only in the owners of chunks.
@@ -188,17 +185,17 @@ bool fits_all(const Preparation& chosen, const Budgets& budgets) {
 }
 
 /// All ranks have the same schedule: the best one of the busiest rank, on its part of the machine.
+/// No other rank needs more device memory: each has at most as many micro-batches and groups.
 Preparation prepare_rank(const Model& model, TrainerOptions options, const Budgets& budgets,
                          const Machine& machine) {
   Budgets of_busiest = budgets;
   of_busiest.place.rank = busiest_rank(division_of(options, budgets.place));
   const Machine of_rank = machine_of_rank(machine, budgets.place.ranks_per_machine());
-  Preparation chosen = choose(model, options, of_busiest, of_rank);
-  if (const uint32_t num = device_updates_of_all(model, chosen, budgets);
-      num < chosen.schedule.device_updates) {
-    options.schedule.device_updates = num;
-    chosen = choose(model, options, of_busiest, of_rank);
+  if (!options.schedule.splits_loads) {
+    options.schedule.splits_loads =
+        may_split_loads(options, budgets) && is_split_faster(budgets.place, machine);
   }
+  Preparation chosen = choose(model, options, of_busiest, of_rank);
   const bool may_change = !options.schedule.copies_weights && chosen.schedule.copies_weights;
   if (may_change && !fits_all(chosen, budgets)) {
     options.schedule.copies_weights = false;
@@ -256,23 +253,39 @@ std::vector<const Preparation*> in_order(const Preparation& prepared,
   return ranks;
 }
 
-/// [parameter chunk] bytes of weights that a step fetches if the chunk is of another machine,
-/// besides those of the rank that fetches it for its machine.
-std::vector<size_t> loaded_weights(const Preparation& p) {
-  std::vector<size_t> bytes(p.plan.chunks.size());
+/// [parameter chunk] how often a step fetches its weights, or this rank's part of them, to a slot
+/// if the chunk is of another machine.
+std::vector<uint32_t> fetches_to_slots(const Preparation& p) {
+  std::vector<uint32_t> num(p.plan.chunks.size());
   if (p.schedule.copies_weights) {  // the loads after an early update
-    for (const ChunkIndex c : p.plan.chunks_that(&ChunkRecord::ends_on_device)) {
-      bytes[c] = p.layout->used_bytes({Space::Weights, c});
-    }
-    return bytes;
+    for (const ChunkIndex c : p.plan.chunks_that(&ChunkRecord::ends_on_device)) num[c] = 1;
+    return num;
   }
   for (const Op& op : p.plan.ops) {
     const bool loads = op.stream == StreamKind::Load && is_copy(op);
-    if (loads && op.chunk.space == Space::Weights) {
-      bytes[op.chunk.index] += p.layout->used_bytes(op.chunk);
-    }
+    if (loads && op.chunk.space == Space::Weights) ++num[op.chunk.index];
   }
-  return bytes;
+  return num;
+}
+
+/// What a rank without a plan fetches in a step. `num_fetches`: those of a rank with an equal
+/// share.
+size_t fetched_by(const RankPlace& place, const Preparation& like,
+                  std::span<const uint32_t> num_fetches) {
+  Division division = like.division;
+  division.place = place;
+  size_t fetched = 0;
+  for (ChunkIndex c{0}; c < num_fetches.size(); ++c) {
+    const uint32_t owner = owner_of(c, place.num_ranks);
+    if (place.is_near(owner)) continue;
+    Op fetch = make_fetch({Space::Weights, c}, owner);
+    if (like.schedule.copies_weights && place.fetches(c)) {
+      fetched += bytes_of_move(fetch, *like.layout, division);
+    }
+    fetch.split = division.splits_loads ? 0 : kNone;
+    fetched += num_fetches[c] * bytes_of_move(fetch, *like.layout, division);
+  }
+  return fetched;
 }
 
 }  // namespace
@@ -330,7 +343,7 @@ std::vector<RankTotals> totals_of_ranks(const Preparation& prepared,
     by_share.emplace(share_key(*p, p->division.place.rank), p);
     by_rank.emplace(p->division.place.rank, p);
   }
-  std::map<const Preparation*, std::vector<size_t>> loads;
+  std::map<const Preparation*, std::vector<uint32_t>> fetches;
   std::map<std::pair<const Preparation*, ChunksOfRank>, Ledger> ledgers;
   std::vector<RankTotals> totals;
   RankPlace place = prepared.division.place;
@@ -348,15 +361,9 @@ std::vector<RankTotals> totals_of_ranks(const Preparation& prepared,
     }
     totals.back().ledger = ledger;
     if (itself != by_rank.end() || place.num_machines == 1) continue;
-    std::vector<size_t>& bytes = loads[&like];
-    if (bytes.empty()) bytes = loaded_weights(like);
-    size_t& fetched = totals.back().fetched_bytes = 0;
-    for (ChunkIndex c{0}; c < bytes.size(); ++c) {
-      if (place.is_near(owner_of(c, place.num_ranks))) continue;
-      fetched += bytes[c];
-      if (like.schedule.copies_weights && place.fetches(c))
-        fetched += like.layout->used_bytes({Space::Weights, c});
-    }
+    std::vector<uint32_t>& num = fetches[&like];
+    if (num.empty()) num = fetches_to_slots(like);
+    totals.back().fetched_bytes = fetched_by(place, like, num);
   }
   return totals;
 }
@@ -381,6 +388,15 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
         "devices "
         "of a machine that can read each other's memory (Budgets::peer_access)",
         budgets.place.num_ranks, budgets.place.num_machines));
+  }
+  if (options.schedule.splits_loads.value_or(false) && !may_split_loads(options, budgets)) {
+    throw ConfigError(fmt::format(
+        "the schedule asks for split loads, with {} ranks on {} machines and {} micro-batches: "
+        "that "
+        "needs several ranks on a machine whose devices can read each other's memory "
+        "(Budgets::peer_access), and equal work: a number of groups that is a multiple of the "
+        "number of ranks, and of which the number of micro-batches is a multiple",
+        budgets.place.num_ranks, budgets.place.num_machines, options.gradient_accumulation));
   }
   const uint32_t scale = options.initial_loss_scale;
   if (!std::has_single_bit(scale) || scale > kLargestLossScale) {

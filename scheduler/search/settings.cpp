@@ -132,6 +132,7 @@ std::vector<Schedule> schedules_to_try(const Model& model, const TrainerOptions&
                .activations = placement,
                .sums_on_devices = on_devices,
                .chains_sums = division.chains_sums,
+               .splits_loads = request.splits_loads.value_or(false),
                .deferred_share = request.deferred_share.value_or(kDeferredShare),
                .gradient_buffers = request.gradient_buffers.value_or(kGradientBuffers),
                .resident_chunks = request.resident_chunks.value_or(0),

@@ -98,6 +98,30 @@ TEST_F(EmulatedRaces, ChainedSumsHaveTheBitsOfOne) {
   EXPECT_EQ(train(four).outcome, plain);
 }
 
+/// Each rank loads a part of the weights from host memory, pinned or not, from a fetch slot, or
+/// from the device of their owner.
+TEST_F(EmulatedRaces, SplitLoadsHaveTheBitsOfOne) {
+  const TrainingCase one = with_tiny_model({.accumulation = 4});
+  const Outcome plain = train(one).outcome;
+  TrainingCase run = one;
+  run.memory = Memory::Smallest;
+  run.order = MicroBatchOrder::Vertical;
+  run.num_ranks = 2;
+  run.splits_loads = true;
+  EXPECT_EQ(train(run).outcome, plain);
+  TrainingCase staged = run;
+  staged.pinned_bytes = size_t{2} << 20;
+  EXPECT_GT(staging_bytes(staged), 0u);
+  EXPECT_EQ(train(staged).outcome, plain);
+  TrainingCase far = run;
+  far.num_ranks = 4;
+  far.num_machines = 2;
+  EXPECT_EQ(train(far).outcome, plain);
+  run.between = Between::State;
+  run.sums_on_devices = true;
+  EXPECT_EQ(train(run).outcome, plain);
+}
+
 /// The loads of a step and the updates of the step before access different copies of the weights.
 TEST_F(EmulatedRaces, DelayedUpdatesHaveTheBitsOfOne) {
   TrainingCase run = with_tiny_model({.accumulation = 2, .num_steps = 3, .delayed_updates = true});

@@ -73,6 +73,7 @@ TrainerOptions TrainingCase::options() const {
                        .sums_on_devices = sums_on_devices,
                        .chains_sums = chains_sums,
                        .copies_weights = copies_weights,
+                       .splits_loads = splits_loads,
                        .update = update,
                        .deferred_share = kDeferredShare,
                        .resident_chunks = between == Between::Weights ? UINT32_MAX : 0,
@@ -103,12 +104,13 @@ std::string to_string(const TrainingCase& run) {
       kBetween[static_cast<int>(run.between)],
       run.dropout > 0 ? fmt::format(", dropout {:g}", run.dropout) : "",
       run.num_ranks > 1 || run.groups
-          ? fmt::format(", {} ranks on {} machines, {} groups{}{}{}", run.num_ranks,
+          ? fmt::format(", {} ranks on {} machines, {} groups{}{}{}{}", run.num_ranks,
                         run.num_machines, run.groups.value_or(run.accumulation),
                         run.sums_on_devices  ? ", sums on devices"
                         : run.copies_weights ? ", copies of weights"
                                              : "",
                         run.chains_sums ? ", sums chained" : "",
+                        run.splits_loads ? ", split loads" : "",
                         run.group_dtype == DType::BF16 ? ", rounded" : "")
           : "");
 }
@@ -128,7 +130,7 @@ Preparation prepare_case(const Model& model, const TrainingCase& run, uint32_t r
                              .num_threads = run.num_threads,
                              .pinned_bytes = run.pinned_bytes},
                   .place = {rank, run.num_ranks, run.num_machines},
-                  .peer_access = run.sums_on_devices};
+                  .peer_access = run.sums_on_devices || run.splits_loads};
   // Bytes for the weights, gradients and moments of two chunks.
   const size_t room = run.between == Between::State ? 2 * 8 * options.chunk_bytes : 0;
   if (run.memory == Memory::Resident && room == 0) return prepare(model, options, budgets);

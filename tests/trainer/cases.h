@@ -72,6 +72,7 @@ struct TrainingCase {
   bool copies_weights = false;  ///< only with several machines
   bool chains_sums = false;     ///< only with several machines
   bool sums_on_devices = false;
+  bool splits_loads = false;     ///< only with several ranks on a machine, and equal work
   bool delayed_updates = false;  ///< only with UpdateOrder::Overlap and Between::Nothing
   std::optional<uint32_t> groups = {};
   DType group_dtype = DType::F32;

@@ -43,7 +43,8 @@ const Outcome& IdentityCheck::expected(const TrainingCase& run) {
   reference.between = Between::Nothing;
   reference.link_bytes_per_s = 0;
   reference.num_ranks = reference.num_machines = 1;
-  reference.sums_on_devices = reference.copies_weights = reference.chains_sums = false;
+  reference.sums_on_devices = reference.copies_weights = false;
+  reference.chains_sums = reference.splits_loads = false;
   ++num_runs_;
   const Outcome outcome = train(reference).outcome;
   expect_training(outcome, reference);

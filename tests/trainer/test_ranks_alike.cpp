@@ -20,6 +20,7 @@ struct AlikeCase {
   bool state_on_devices = false;
   bool copies_weights = false;
   bool chains_sums = false;
+  bool splits_loads = false;
 };
 
 class RanksAlike : public testing::TestWithParam<AlikeCase> {
@@ -37,6 +38,7 @@ class RanksAlike : public testing::TestWithParam<AlikeCase> {
                            .copies_weights = c.copies_weights,
                            .chains_sums = c.chains_sums,
                            .sums_on_devices = c.sums_on_devices,
+                           .splits_loads = c.splits_loads,
                            .groups = num_ranks,
                            .model = deep_gpt()};
     const Gpt2 model(run.model, kMicroBatchSize, kLength, DType::BF16);
@@ -117,10 +119,13 @@ TEST_P(RanksAlike, SomeStandForAll) {
     // the step with all ranks of a machine, and 6.2 % with one of eight, were seen. With copies,
     // one rank also stands for those that fetch for its machine: 1.3 and 4.7 % were seen.
     const double of_copies = GetParam().copies_weights ? 0.007 : 0;
+    // With split loads, the ranks of a machine also wait for each other before each load: 1.4 %
+    // where one rank stands for all.
+    const double of_split = GetParam().splits_loads ? 0.005 : 0;
     const double machine_tolerance =
         slow.tolerance + of_copies + of_chain(slow.rate) + (GetParam().clip ? 0 : 0.002);
     const double tolerance =
-        slow.tolerance + of_copies + of_chain(slow.rate) + (GetParam().clip ? 0 : 0.025);
+        slow.tolerance + of_copies + of_split + of_chain(slow.rate) + (GetParam().clip ? 0 : 0.025);
     const double all_s = longest_s(first(prepared_.size()), machine);
     const double of_machine_s = longest_s(first(GetParam().per_machine), machine);
     EXPECT_NEAR(of_machine_s / all_s, 1, machine_tolerance) << slow.factor;
@@ -164,6 +169,8 @@ INSTANTIATE_TEST_SUITE_P(
          {"FourTimesTwoChained", 4, 2, true, false, false, false, true},
          {"FourTimesTwoUnclippedChainedWithCopies", 4, 2, false, false, false, true, true},
          {"FourTimesTwoChainedOnDevicesWithCopies", 4, 2, true, true, false, true, true},
+         {"FourTimesTwoWithSplitLoads", 4, 2, true, false, false, false, false, true},
+         {"EightUnclippedWithSplitLoads", 1, 8, false, false, false, false, false, true},
          {"EightUnclipped", 1, 8, false},
          {"FourOnDevices", 1, 4, true, true},
          {"FourWithState", 1, 4, true, true, true}}),

@@ -10,6 +10,7 @@
 
 #include "scheduler/plan/running_sums.h"
 #include "scheduler/plan/simulate.h"
+#include "scheduler/plan/split_loads.h"
 #include "scheduler/plan/validate.h"
 #include "scheduler/plan/validation_ranks.h"
 #include "tests/scheduler/plan_edits.h"
@@ -29,6 +30,7 @@ struct RankPlansCase {
   bool copies_weights = false;
   uint32_t num_ranks = 3;
   bool chains_sums = false;
+  bool splits_loads = false;
 };
 
 /// The plans of the ranks of a small model under the smallest budget.
@@ -36,7 +38,9 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
  protected:
   RankPlans() {
     const TrainingCase run{.clip = GetParam().clip,
-                           .accumulation = std::max(5u, GetParam().num_ranks),
+                           .accumulation = GetParam().splits_loads
+                                               ? 2 * GetParam().num_ranks
+                                               : std::max(5u, GetParam().num_ranks),
                            .memory = holds_residents() ? Memory::Between : Memory::Smallest,
                            .num_pieces = num_pieces(),
                            .order = MicroBatchOrder::Vertical,
@@ -48,6 +52,7 @@ class RankPlans : public testing::TestWithParam<RankPlansCase> {
                            .copies_weights = GetParam().copies_weights,
                            .chains_sums = GetParam().chains_sums,
                            .sums_on_devices = GetParam().sums_on_devices,
+                           .splits_loads = GetParam().splits_loads,
                            .delayed_updates = GetParam().delayed_updates};
     const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
     for (uint32_t rank = 0; rank < run.num_ranks; ++rank) {
@@ -113,7 +118,10 @@ TEST_P(RankPlans, AreValidAndFitTogether) {
       EXPECT_TRUE(fetches(false));
       EXPECT_EQ(fetches(true), holds_residents());
     }
-    EXPECT_EQ(std::ranges::any_of(plan.ops, is_gather), GetParam().state_on_devices);
+    EXPECT_EQ(std::ranges::any_of(plan.ops, is_gather),
+              GetParam().state_on_devices || GetParam().splits_loads);
+    const auto num_parts = std::ranges::count_if(plan.ops, is_load_part);
+    EXPECT_EQ(num_parts > kPartSlots, GetParam().splits_loads);
     EXPECT_LT(plan.count(&ChunkRecord::is_on_owner), plan.chunks.size());
     EXPECT_EQ(plan.chunks_that(&ChunkRecord::is_on_owner),
               prepared_[0].plan.chunks_that(&ChunkRecord::is_on_owner));
@@ -267,13 +275,12 @@ class SlowestChains {
     for (size_t r = 0; r < steps_.size(); ++r) {
       if (r == receiver || (receive.sender != kNone && r != receive.sender)) continue;
       const bool is_far = !steps_[receiver].plan.division.place.is_near(static_cast<uint32_t>(r));
-      const bool is_chained = steps_[receiver].plan.division.chains_sums;
-      if (receive.message == Message::Sums && is_chained && is_far) continue;
+      if (is_far && is_from_machine(receive, steps_[receiver].plan.division)) continue;
       const Plan& plan = steps_[r].plan;
       for (uint32_t i = 0; i < plan.ops.size(); ++i) {
         const Op& op = plan.ops[i];
         const bool is_meant = op.kind == OpKind::Send && op.message == receive.message &&
-                              op.chunk.index == receive.chunk.index &&
+                              op.chunk.index == receive.chunk.index && op.split == receive.split &&
                               op.deferred == receive.deferred;
         if (is_meant) last_s = std::max(last_s, times_[r][i].end_s);
       }
@@ -332,27 +339,47 @@ TEST_P(RankPlans, WaitForEachOtherAndForHostMemory) {
   EXPECT_GT(num_slowed, 10);
 }
 
-INSTANTIATE_TEST_SUITE_P(, RankPlans,
-                         testing::ValuesIn<RankPlansCase>(
-                             {{"Clipped", true, 1},
-                              {"Unclipped", false, 1},
-                              {"SumsOnDevices", true, 1, true},
-                              {"StateOnDevices", true, 1, true, true},
-                              {"UnclippedStateOnDevices", false, 1, true, true},
-                              {"Delayed", true, 1, false, false, true},
-                              {"DelayedOnThreeMachines", true, 3, false, false, true},
-                              {"Copies", true, 2, false, false, false, true, 4},
-                              {"UnclippedCopies", false, 2, false, false, false, true, 4},
-                              {"DelayedCopies", true, 2, false, false, true, true, 4},
-                              {"Chained", true, 2, false, false, false, false, 4, true},
-                              {"UnclippedChained", false, 3, false, false, false, false, 6, true},
-                              {"ChainedCopies", false, 2, false, false, false, true, 4, true},
-                              {"CopiesOnSixMachines", true, 6, false, false, false, true, 6, true},
-                              {"ChainedOnThreeMachines", true, 3, false, false, false, false, 3,
-                               true},
-                              {"ClippedOnThreeMachines", true, 3},
-                              {"UnclippedOnThreeMachines", false, 3}}),
-                         [](const auto& i) { return i.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    , RankPlans,
+    testing::ValuesIn<RankPlansCase>(
+        {{"Clipped", true, 1},
+         {"Unclipped", false, 1},
+         {"SumsOnDevices", true, 1, true},
+         {"StateOnDevices", true, 1, true, true},
+         {"UnclippedStateOnDevices", false, 1, true, true},
+         {"Delayed", true, 1, false, false, true},
+         {"DelayedOnThreeMachines", true, 3, false, false, true},
+         {"Copies", true, 2, false, false, false, true, 4},
+         {"UnclippedCopies", false, 2, false, false, false, true, 4},
+         {"DelayedCopies", true, 2, false, false, true, true, 4},
+         {"Chained", true, 2, false, false, false, false, 4, true},
+         {"UnclippedChained", false, 3, false, false, false, false, 6, true},
+         {"ChainedCopies", false, 2, false, false, false, true, 4, true},
+         {"CopiesOnSixMachines", true, 6, false, false, false, true, 6, true},
+         {"ChainedOnThreeMachines", true, 3, false, false, false, false, 3, true},
+         {.name = "SplitLoads", .clip = true, .num_machines = 1, .splits_loads = true},
+         {.name = "UnclippedSplitLoads", .clip = false, .num_machines = 1, .splits_loads = true},
+         {.name = "SplitLoadsOfStateOnDevices",
+          .clip = true,
+          .num_machines = 1,
+          .sums_on_devices = true,
+          .state_on_devices = true,
+          .splits_loads = true},
+         {.name = "SplitLoadsOnTwoMachines",
+          .clip = true,
+          .num_machines = 2,
+          .num_ranks = 4,
+          .splits_loads = true},
+         {.name = "UnclippedSplitLoadsWithCopies",
+          .clip = false,
+          .num_machines = 2,
+          .copies_weights = true,
+          .num_ranks = 4,
+          .chains_sums = true,
+          .splits_loads = true},
+         {"ClippedOnThreeMachines", true, 3},
+         {"UnclippedOnThreeMachines", false, 3}}),
+    [](const auto& i) { return i.param.name; });
 
 }  // namespace
 }  // namespace ebb::test

@@ -2,7 +2,7 @@ set(dir ${CMAKE_CURRENT_LIST_DIR})
 # Under ThreadSanitizer the runs of test_identity_races stand for the whole cover.
 ebb_test(test_identity SOURCES ${dir}/test_identity.cpp ${dir}/test_regression.cpp ${dir}/test_sliced_head.cpp LIBS test_support NOT_TSAN)
 ebb_test(test_ranks
-  SOURCES ${dir}/test_chained_sums.cpp ${dir}/test_ranks.cpp ${dir}/test_ranks_alike.cpp ${dir}/test_ranks_decisions.cpp ${dir}/test_ranks_planted.cpp ${dir}/test_ranks_plan.cpp ${dir}/test_rounded_sums.cpp ${dir}/../scheduler/plan_edits.cpp ${dir}/../scheduler/plan_reference.cpp
+  SOURCES ${dir}/test_chained_sums.cpp ${dir}/test_ranks.cpp ${dir}/test_ranks_alike.cpp ${dir}/test_ranks_decisions.cpp ${dir}/test_ranks_planted.cpp ${dir}/test_ranks_plan.cpp ${dir}/test_rounded_sums.cpp ${dir}/test_split_loads.cpp ${dir}/../scheduler/plan_edits.cpp ${dir}/../scheduler/plan_reference.cpp
   LIBS test_support)
 if(EBB_SANITIZE MATCHES thread)
   set_property(TEST test_ranks APPEND PROPERTY ENVIRONMENT
