@@ -303,11 +303,6 @@ std::byte* Home::copied_weights(ChunkIndex chunk) const {
          copy_index(chunk, place_, machine) * chunk_bytes_;
 }
 
-HomePlace Home::copied_weights_place(uint32_t rank, ChunkIndex chunk) const {
-  const uint32_t index = copy_index(chunk, place_, place_.machine_of(rank));
-  return {rank, ranks_[rank].parts.copies + index * chunk_bytes_};
-}
-
 HomePlace Home::slot_number_place(uint32_t rank, uint32_t sum_chunk) const {
   return {rank, ranks_[rank].parts.slot_numbers + sum_chunk * sizeof(uint32_t)};
 }

@@ -150,9 +150,6 @@ class Home {
   /// The copy of the weights of a chunk of another machine, in the home of the rank of this machine
   /// that fetches it. REQUIRES: the chunk is_copied.
   std::byte* copied_weights(ChunkIndex chunk) const;
-  /// The place of such a copy in the home of a rank on another machine that fetches the chunk for
-  /// its machine.
-  HomePlace copied_weights_place(uint32_t rank, ChunkIndex chunk) const;
   /// A buffer for weights of other machines. REQUIRES: slot < HomeOptions::fetch_slots.
   std::byte* fetch_slot(BufferIndex slot) const { return fetched_ + slot * chunk_bytes_; }
   /// A slot for a running sum of this rank, and where that of a rank on another machine is.

@@ -31,23 +31,6 @@ struct RankPlace {
   /// The rank of this machine that fetches the weights of a chunk of another machine for all its
   /// ranks (ChunkRecord::is_copied).
   uint32_t fetcher_of(ChunkIndex chunk) const { return rank_for(chunk, machine_of(rank)); }
-  static constexpr uint32_t kFewestMachinesToPassOn = 6;
-  /// Do copies of weights pass from machine to machine, beginning with the owner? Otherwise all
-  /// machines fetch each chunk from its owner at about the same time, which is slower with many
-  /// machines (docs/decisions.md, "Copies from other machines").
-  bool passes_copies_on() const { return num_machines >= kFewestMachinesToPassOn; }
-  /// The rank from which fetcher_of(chunk) copies the weights: the owner; or if copies pass on, the
-  /// rank_for() of the machine before, which is the owner if that is the machine of the owner.
-  uint32_t source_of_copy(ChunkIndex chunk) const {
-    if (!passes_copies_on()) return owner_of(chunk, num_ranks);
-    return rank_for(chunk, (machine_of(rank) + num_machines - 1) % num_machines);
-  }
-  /// Does the next machine (after the last one: machine 0) fetch the copy of the chunk from this
-  /// one? REQUIRES: the chunk is of another machine.
-  bool is_copied_further(ChunkIndex chunk) const {
-    const uint32_t next = (machine_of(rank) + 1) % num_machines;
-    return passes_copies_on() && machine_of(owner_of(chunk, num_ranks)) != next;
-  }
   /// Does this rank fetch the chunk for its machine? REQUIRES: the chunk is of another machine.
   bool fetches(ChunkIndex chunk) const { return fetcher_of(chunk) == rank; }
   bool operator==(const RankPlace&) const = default;

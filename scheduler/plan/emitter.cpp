@@ -152,8 +152,7 @@ void Emitter::emit_assignments_after(ItemIndex position) {
 /// this machine.
 OpIndex Emitter::weights_before(ChunkId id) {
   if (id.space != Space::Weights) return kNone;
-  const uint32_t num_ranks = options_.division.place.num_ranks;
-  emit_copies(ChunkIndex((id.index / num_ranks + 1) * num_ranks));
+  emit_copies(id.index / options_.division.place.num_ranks + 1);
   const ChunkRecord& chunk = plan_.chunks[id.index];
   if (chunk.is_delayed() && !chunk.is_copied) return kNone;
   round_totals_before_load(ChunkIndex(id.index));
@@ -254,30 +253,35 @@ void Emitter::emit_first_updates() {
   }
 }
 
-/// The fetches of this rank for its machine of chunks before `end`, unless they are in the plan.
-/// They come with the first loads of their round (sends.h), whose chunks are updated at the same
-/// time: before that, they would hold back the messages about earlier chunks.
-void Emitter::emit_copies(ChunkIndex end) {
+/// The fetches of this rank for its machine of the chunks before those of round `end`, unless they
+/// are in the plan. They come with the first loads of their round (sends.h), whose chunks are
+/// updated at the same time: before that, they would hold back the messages about earlier chunks.
+/// In a round a rank fetches one chunk of each other machine, first of the machine before its own,
+/// then of the one before that. So at any time each machine is asked by one other.
+void Emitter::emit_copies(uint32_t end) {
   const RankPlace& place = options_.division.place;
-  for (; next_copy_ < std::min<size_t>(end, plan_.chunks.size()); ++next_copy_) {
-    const ChunkRecord& chunk = plan_.chunks[next_copy_];
-    if (!chunk.is_copied || !place.fetches(next_copy_)) continue;
-    const ChunkId id{Space::Weights, next_copy_};
-    // This rank has loaded resident weights again after their update.
-    const bool waits = chunk.is_trained() && !chunk.is_delayed() && !chunk.begins_on_device();
-    const Op fetch = make_fetch(id, place.source_of_copy(next_copy_));
-    OpIndex is_there = kNone;
-    if (fetch.sender != chunk.owner) {
-      is_there = emit_receive(Message::Copied, id, fetch.sender);
-    } else if (waits) {
-      is_there = emit_receive(Message::Weights, id, chunk.owner, true);
-    }
-    last_update_[next_copy_] = emit(fetch, {is_there});
-    plan_.fetched_bytes += layout_.used_bytes(id);
-    if (place.ranks_per_machine() > 1 || place.is_copied_further(next_copy_)) {
-      emit_send(Message::Copied, id, {last_update_[next_copy_]});
+  const uint32_t num_machines = place.num_machines, of_machine = place.ranks_per_machine();
+  for (; next_round_ < end; ++next_round_) {
+    for (uint32_t distance = 1; distance < num_machines; ++distance) {
+      const uint32_t from = (place.machine_of(place.rank) + num_machines - distance) % num_machines;
+      const ChunkIndex chunk(next_round_ * place.num_ranks + from * of_machine +
+                             place.rank % of_machine);
+      if (chunk < plan_.chunks.size() && plan_.chunks[chunk].is_copied) emit_copy(chunk);
     }
   }
+}
+
+void Emitter::emit_copy(ChunkIndex c) {
+  const ChunkRecord& chunk = plan_.chunks[c];
+  const ChunkId id{Space::Weights, c};
+  // This rank has loaded resident weights again after their update.
+  const bool waits = chunk.is_trained() && !chunk.is_delayed() && !chunk.begins_on_device();
+  const OpIndex is_updated =
+      waits ? emit_receive(Message::Weights, id, chunk.owner, true) : OpIndex(kNone);
+  last_update_[c] = emit(make_fetch(id, chunk.owner), {is_updated});
+  plan_.fetched_bytes += layout_.used_bytes(id);
+  const bool is_awaited = options_.division.place.ranks_per_machine() > 1;
+  if (is_awaited) emit_send(Message::Copied, id, {last_update_[c]});
 }
 
 /// The sums wait in their slot until all owners of their parameter chunks have added them.

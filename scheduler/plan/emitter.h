@@ -46,7 +46,8 @@ class Emitter {
                  StoreIndex store);
   void emit_update(ChunkIndex chunk, OpIndex wait, bool deferred = false);
   void emit_first_updates();
-  void emit_copies(ChunkIndex end);
+  void emit_copies(uint32_t end);
+  void emit_copy(ChunkIndex chunk);
   void emit_store_partial_norms(ChunkIndex chunk, OpIndex finish);
   void emit_norm();
   // If loads are split (split_loads.h):
@@ -100,7 +101,7 @@ class Emitter {
   /// [parameter chunk] its deferred update, or that of this step; for a chunk of another rank, the
   /// message about it, or the fetch to the copy of this machine.
   std::vector<OpIndex> last_update_;
-  ChunkIndex next_copy_{0};     // to be fetched for this machine
+  uint32_t next_round_ = 0;     // of chunks to be fetched for this machine
   std::vector<bool> is_new_;    // [parameter chunk of another rank] updated in this step
   std::vector<OpIndex> added_;  // [parameter chunk] adds its groups, or the message about it
   std::vector<OpIndex> last_load_of_slot_;    // [fetch slot]

@@ -28,8 +28,6 @@ enum class Message : uint8_t {
   Weights,
   /// The weights of a chunk of another machine are in the copy of this machine
   /// (ChunkRecord::is_copied). The rank that fetched them sends it to the others of its machine.
-  /// If copies pass on, it also sends it to the rank of the next machine that fetches them from it
-  /// (RankPlace::is_copied_further).
   Copied,
   /// All gradient sums of a rank for a parameter chunk are in slots, and the rank no longer needs
   /// the present weights of the chunk. Each rank sends it to the one that adds its sums

@@ -48,13 +48,11 @@ OpIndex Sends::find_in_same_round(uint32_t place, Op receive) const {
   return kNone;
 }
 
-OpIndex Sends::find_before(uint32_t place, Op receive) const {
-  for (uint32_t c = receive.chunk.index; c-- > 0;) {
-    receive.chunk.index = c;
-    const OpIndex send = find(place, receive);
-    if (send != kNone) return send;
-  }
-  return kNone;
+OpIndex Sends::find_copied(uint32_t place, Op receive) const {
+  const RankPlace& receiver = plans_[place]->division.place;
+  const uint32_t of_machine = receiver.ranks_per_machine();
+  receive.chunk.index = receive.chunk.index / of_machine * of_machine + receiver.rank % of_machine;
+  return find(place, receive);
 }
 
 OpIndex Sends::find_addition_before(uint32_t place, const Op& receive) const {

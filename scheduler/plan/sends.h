@@ -10,9 +10,8 @@
 // - Other weights, and Added by an owner: when all ranks with plans have sent their sums of this
 //   chunk, and the rank that stands for the owner has sent the message about its chunk of the row
 //   after this one, because a backward comes to the chunks in falling order.
-// - Copied, by a rank of this machine: when the receiver has sent it about its own chunk before.
-// - Copied, by a rank of another machine: when the owner has sent the weights, and the ranks
-//   between have copied them (Sender::num_relays).
+// - Copied: when the receiver has sent it about the chunk of the same machine and round that it
+//   fetches itself.
 // - Messages about running sums: when the receiver has added its chunk before this one, because
 //   the ranks of a chain add a chunk directly after each other. But the last rank adds after the
 //   receiver and the ranks between.
@@ -36,7 +35,7 @@ struct Sender {
   OpIndex send;    ///< kNone: the beginning of the step
   bool is_far;     ///< its rank, or the one that it stands for, is on another machine
   /// The message comes when so many ranks of other machines, one after the other, have copied the
-  /// running sum of the chunk and added to it, or have copied its weights, after this Send.
+  /// running sum of the chunk and added to it, after this Send.
   uint32_t num_relays = 0;
 };
 
@@ -55,7 +54,9 @@ class Sends {
     if (receive.sender == kNone) return have_all_sent(receive, receiver, is_done);
     const uint32_t place = receive.sender - first_;
     if (place < plans_.size()) return has_sent(receive, receiver, place, is_done);
-    if (receive.message == Message::Copied) return has_fetcher_sent(receive, receiver, is_done);
+    if (receive.message == Message::Copied) {
+      return has_sent_if_known(find_copied(receiver, receive), receiver, false, is_done);
+    }
     const bool is_chained = plans_[receiver]->division.chains_sums;
     return is_chained && receive.message != Message::Weights
                ? has_adder_sent(receive, receiver, is_done)
@@ -68,28 +69,6 @@ class Sends {
     if (was_sent_before(receive, place)) return true;
     const OpIndex send = find(place, receive);
     return send != kNone && is_done(Sender{place, send, is_far(receiver, place)});
-  }
-  /// Copied, by a rank without a plan.
-  template <class IsDone>
-  bool has_fetcher_sent(const Op& receive, uint32_t receiver, const IsDone& is_done) const {
-    const RankPlace& place = plans_[receiver]->division.place;
-    if (place.is_near(receive.sender)) {
-      return has_sent_if_known(find_before(receiver, receive), receiver, false, is_done);
-    }
-    Op updated = receive;
-    updated.message = Message::Weights;
-    updated.deferred = true;
-    updated.sender = owner_of(ChunkIndex(receive.chunk.index), num_ranks_);
-    const uint32_t num_machines = place.num_machines, first = place.machine_of(updated.sender);
-    const uint32_t num_relays =
-        (place.machine_of(receive.sender) + num_machines - first) % num_machines;
-    bool is_awaited = false;
-    const bool has_sent = has_owner_sent(updated, receiver, [&](Sender sender) {
-      is_awaited = true;
-      sender.num_relays = num_relays;
-      return is_done(sender);
-    });
-    return is_awaited ? has_sent : is_done(Sender{receiver, kNone, true, num_relays});
   }
   /// For Sums, Norms and messages about split loads. Of chained sums, only those of the machine are
   /// sent to a rank, and so are messages about split loads.
@@ -157,9 +136,9 @@ class Sends {
   /// The plan's own message that it has added the chunk that it adds before this one; kNone if
   /// there is none.
   OpIndex find_addition_before(uint32_t place, const Op& receive) const;
-  /// The plan's own message of this kind about the nearest chunk before that of the message; kNone
-  /// if there is none.
-  OpIndex find_before(uint32_t place, Op receive) const;
+  /// The plan's own message Copied about a chunk of the same machine, which it fetches at the same
+  /// time; kNone if there is none.
+  OpIndex find_copied(uint32_t place, Op receive) const;
 
   std::vector<const Plan*> plans_;
   uint32_t first_ = 0;  // the rank of the first plan

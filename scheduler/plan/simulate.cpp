@@ -140,19 +140,16 @@ class Clockwork {
       const double sent_s = is_known ? rank.result.ops[sender.send].end_s : 0;
       const ChunkId chunk = (is_known ? rank.op(sender.send) : op).chunk;
       const double relays_s =
-          sender.num_relays > 0 ? sender.num_relays * relay_s(rank.step, op.message, chunk) : 0;
+          sender.num_relays > 0 ? sender.num_relays * relay_s(rank.step, chunk) : 0;
       if (sender.is_far) arrives_s = std::max(arrives_s, sent_s + relays_s + machine_.message_s);
       return true;
     });
     return std::max(0.0, arrives_s - now_s_);
   }
 
-  /// How long a rank of another machine takes to pass on the weights or the running sum of a chunk.
-  double relay_s(const RankStep& step, Message message, ChunkId chunk) const {
-    const double copied_s = message == Message::Copied
-                                ? network_s(make_fetch(chunk, 0), step, of_rank_)
-                                : running_sum_s(ChunkIndex(chunk.index), step, of_rank_);
-    return copied_s + machine_.message_s;
+  /// How long a rank of another machine takes to pass on the running sum of a chunk.
+  double relay_s(const RankStep& step, ChunkId chunk) const {
+    return running_sum_s(ChunkIndex(chunk.index), step, of_rank_) + machine_.message_s;
   }
 
   void start_all() {
@@ -263,20 +260,19 @@ class Clockwork {
   void share_network() {
     const auto num_machines = static_cast<double>(sent_.size());
     // An addition receives the same from each other machine. Where ranks stand for all, so do the
-    // additions of the other machines, and a fetch takes as many times longer as in simulations of
-    // all ranks (docs/decisions.md, "One rank stands for a thousand"). A running sum is fetched by
-    // one machine.
+    // additions of the other machines, and a fetch to a slot takes as many times longer as in
+    // simulations of all ranks (docs/decisions.md, "One rank stands for a thousand"). A running
+    // sum, and weights for all ranks of a machine, are fetched from a machine by one other at a
+    // time.
     const double of_addition = stand_for_all_ ? 1 : 1 / (num_machines - 1);
     const double of_fetch = stand_for_all_ ? num_machines / 2 : 1;
-    const double of_copy =
-        stand_for_all_ ? std::min(of_fetch, 2 * num_machines / (num_machines - 1)) : 1;
     network_changes_ = false;
     std::ranges::fill(sent_, 0);
     for_each_on_network([&](const Rank& rank, const Work& work) {
       if (const auto from = source_of(rank, work)) {
         const Op& op = rank.op(work.op);
-        const double of_weights = op.slot != kNone ? of_fetch : of_copy;
-        sent_[*from] += work.network * (is_fetch(op) ? of_weights : 1);
+        const bool is_to_slot = is_fetch(op) && op.slot != kNone;
+        sent_[*from] += work.network * (is_to_slot ? of_fetch : 1);
         return;
       }
       for (uint32_t m = 0; m < sent_.size(); ++m) {
@@ -428,7 +424,8 @@ std::vector<Simulation> simulate_ranks(std::span<const RankStep> ranks, const Ma
 Simulation simulate(const Plan& plan, const Trace& trace, const Layout& layout,
                     const Machine& machine) {
   const RankStep step{plan, trace, layout};
-  return std::move(Clockwork({{&step, 1}, machine, 1}, false).run()[0]);
+  const bool has_others = plan.division.place.num_machines > 1;
+  return std::move(Clockwork({{&step, 1}, machine, 1, has_others}, false).run()[0]);
 }
 
 }  // namespace ebb

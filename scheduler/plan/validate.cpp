@@ -205,7 +205,7 @@ void Checker::check_source(const Op& op, bool uses_copy) {
 
 void Checker::check_fetch(const Op& op, bool uses_copy) {
   if (uses_copy) groups_.fetch_copy(op);
-  if (!uses_copy && op.sender != plan_.chunks[op.chunk.index].owner) {
+  if (op.sender != plan_.chunks[op.chunk.index].owner) {
     report_.complain("fetches from rank {}, which is not the owner", op.sender);
   }
   memory_.fetch(op, bytes_of_move(op, layout_, options_.division));

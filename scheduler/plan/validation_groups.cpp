@@ -155,8 +155,7 @@ void Groups::check_sender(const Op& op) {
   uint32_t expected = kNone;
   if (op.message == Message::Weights) expected = plan_.chunks[c].owner;
   if (op.message == Message::Copied) {
-    const RankPlace& place = options_.division.place;
-    expected = fetches(c) ? place.source_of_copy(c) : place.fetcher_of(c);
+    expected = options_.division.place.fetcher_of(c);
   }
   if (op.message == Message::Added) expected = adder_of(options_.division, c);
   if (op.sender != expected) {
@@ -176,13 +175,8 @@ void Groups::receive(const Op& op) {
     return;
   }
   if (op.message == Message::Copied) {
-    const bool is_from_owner = fetches(c) && op.sender == plan_.chunks[c].owner;
-    if (!plan_.chunks[c].is_copied || is_from_owner) {
+    if (!plan_.chunks[c].is_copied || fetches(c)) {
       report_.complain("waits for the copy of parameter chunk {}, which no other rank fetches", c);
-    }
-    if (fetches(c)) {
-      chunks_[c].source_received = report_.at();
-      return memory_.receive_home(op.chunk);
     }
     if (chunks_[c].num_sums_sent > 0 && plan_.chunks[c].update == UpdateTime::Early) {
       report_.complain("waits for the copy of parameter chunk {} after its update", c);
@@ -212,12 +206,6 @@ void Groups::update(const Op& op) {
 
 void Groups::fetch_copy(const Op& op) {
   const ChunkIndex c(op.chunk.index);
-  if (op.sender != options_.division.place.source_of_copy(c)) {
-    report_.complain("fetches parameter chunk {} from rank {}", c, op.sender);
-  }
-  if (op.sender != plan_.chunks[c].owner) {
-    require_received(c, chunks_[c].source_received, "the copy");
-  }
   if (!fetches(c)) report_.complain("another rank fetches parameter chunk {}", c);
   if (chunks_[c].fetched != kNone) report_.complain("parameter chunk {} is fetched again", c);
   chunks_[c].fetched = report_.at();
@@ -236,8 +224,7 @@ void Groups::check_end() {
   for (ChunkIndex c{0}; c < chunks_.size(); ++c) {
     const OfChunk& chunk = chunks_[c];
     const ChunkRecord& record = plan_.chunks[c];
-    const RankPlace& place = options_.division.place;
-    const bool is_awaited = place.ranks_per_machine() > 1 || place.is_copied_further(c);
+    const bool is_awaited = options_.division.place.ranks_per_machine() > 1;
     if (fetches(c) && chunk.num_copied_sent != (is_awaited ? 1 : 0)) {
       report_.complain("sends {} times that parameter chunk {} is fetched", chunk.num_copied_sent,
                        c);

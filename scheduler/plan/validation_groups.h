@@ -47,8 +47,7 @@ class Groups {
     OpIndex sums_received = kNone, update = kNone;
     uint32_t num_updates_sent = 0, num_updates = 0, num_added_sent = 0;
     uint32_t num_sums_sent = 0;
-    OpIndex fetched = kNone;          // for all ranks of this machine
-    OpIndex source_received = kNone;  // the message that the machine before has it
+    OpIndex fetched = kNone;  // for all ranks of this machine
     uint32_t num_copied_sent = 0;
   };
   void require_received(ChunkIndex chunk, OpIndex op, const char* what);

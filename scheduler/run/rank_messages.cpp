@@ -124,9 +124,7 @@ RemotePart RankMessages::part_to_fetch(const Op& op) const {
     auto* const to = reinterpret_cast<std::byte*>(home_.running_sum(op.slot));
     return {from.rank, from.offset, {to, layout_.running_sum_bytes(chunk)}};
   }
-  const HomePlace from = op.sender == owner_of(chunk, ranks_.size())
-                             ? home_.plane_place(op.plane, chunk, 0)
-                             : home_.copied_weights_place(op.sender, chunk);
+  const HomePlace from = home_.plane_place(op.plane, chunk, 0);
   std::byte* const to = op.slot != kNone ? home_.fetch_slot(op.slot) : home_.copied_weights(chunk);
   const size_t first =
       op.split == kNone
