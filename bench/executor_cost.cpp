@@ -180,7 +180,7 @@ ExecutorCost measure_executor(const Preparation& prepared, const DeviceOptions& 
   for (int i = 0; i < kSteps; ++i) steps.push_back(replay.measured_step());
   ExecutorCost cost{middle(steps, &ExecutorCost::program), middle(steps, &ExecutorCost::copy)};
   for (const Op& op : prepared.plan.ops) {
-    ++(op.stream == StreamKind::Load ? cost.copy : cost.program).num_operations;
+    ++(is_of_copy_thread(op) ? cost.copy : cost.program).num_operations;
   }
   return cost;
 }

@@ -50,6 +50,7 @@ class MachineRanks final : public ProcessRank {
     ProcessRank::raise(signal, value);
     link_->raise(signal, value);
   }
+  void raise_near(uint32_t signal, uint32_t value) override { ProcessRank::raise(signal, value); }
 
  private:
   void publish(const RoundEntry& entry, size_t bytes) override { link_->publish(entry, bytes); }

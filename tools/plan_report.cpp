@@ -84,9 +84,12 @@ std::string fits_text(const PlannedStep& step) {
 /// What a step of this rank loads and fetches.
 std::string loads_text(const Plan& plan) {
   std::string text = format_bytes(plan.loaded_bytes);
-  if (plan.gathered_bytes > 0) {
-    text += fmt::format(" ({} of it from devices, which load {} of this each)",
+  if (plan.division.splits_loads) {
+    text += fmt::format(" ({} of it are weights, of which each rank loads {} from host memory)",
                         format_bytes(plan.gathered_bytes), format_bytes(plan.part_bytes));
+  } else if (plan.gathered_bytes > 0) {
+    text += fmt::format(" ({} of it from the devices of the owners)",
+                        format_bytes(plan.gathered_bytes));
   }
   if (plan.fetched_bytes > 0) {
     const bool copies = std::ranges::any_of(plan.chunks, &ChunkRecord::is_copied);
@@ -125,6 +128,7 @@ Json to_json(const Candidate& c, const Preparation& p) {
   json["kept_sums"] = s.kept_sums;
   json["sums_on_devices"] = s.sums_on_devices;
   json["chains_sums"] = s.chains_sums;
+  json["splits_loads"] = s.splits_loads;
   json["copies_weights"] = s.copies_weights;
   json["speculated_chunks"] = s.speculated_chunks;
   json["predicted_seconds"] = c.seconds;
@@ -391,6 +395,8 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step,
                {"optimistic_tokens_per_second", speed_of(step).optimistic},
                {"tflops", step.flops / seconds / 1e12},
                {"loaded_bytes", p.plan.loaded_bytes},
+               {"gathered_bytes", p.plan.gathered_bytes},
+               {"part_bytes", p.plan.part_bytes},
                {"stored_bytes", p.plan.stored_bytes},
                {"device_bytes", p.ledger.total(Tier::Device)},
                {"host_bytes", p.ledger.total(Tier::Host)},

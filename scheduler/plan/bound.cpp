@@ -37,6 +37,14 @@ std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
       awaited[w] = true;
     }
   }
+  // The load of a part belongs to the part of its gather, which comes after it.
+  std::vector<Part> of_split;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    if (is_gather(plan.ops[i]) && plan.ops[i].split != kNone) of_split.push_back(parts[i]);
+  }
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    if (is_load_part(plan.ops[i])) parts[i] = of_split.at(plan.ops[i].split);
+  }
   return parts;
 }
 

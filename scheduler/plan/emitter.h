@@ -39,7 +39,7 @@ class Emitter {
   void order_assignments();
   void emit_assignments_after(ItemIndex position);
   void emit_assignment(const Assignment& assignment);
-  OpIndex emit_fetch(ChunkId chunk, OpIndex updated, uint32_t split = kNone);
+  OpIndex emit_source(Op& load);
   bool needs_slot(ChunkId chunk) const;
   /// Drops the copy of `chunk` on the device after `store`, or if that is kNone, after `last_item`.
   void emit_drop(StreamKind stream, FlatIndex chunk, BlockIndex block, ItemIndex last_item,

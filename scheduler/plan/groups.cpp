@@ -34,15 +34,15 @@ uint32_t num_far_groups(const Division& division) {
   return division.chains_sums ? 0 : division.num_groups - groups_of_machine(division).count;
 }
 
-/// Of M machines, the owners of one would copy the sums of (M - 1) / M of all groups for 1 / M of
-/// all chunks. In a chain, a machine receives a running sum of each chunk; and if it is neither the
-/// first nor the last one, the sums of all groups for its owners.
 bool can_split_loads(const Division& division) {
   return division.place.ranks_per_machine() > 1 &&
          division.num_micro_batches % division.num_groups == 0 &&
          division.num_groups % division.place.num_ranks == 0;
 }
 
+/// Of M machines, the owners of one would copy the sums of (M - 1) / M of all groups for 1 / M of
+/// all chunks. In a chain, a machine receives a running sum of each chunk; and if it is neither the
+/// first nor the last one, the sums of all groups for its owners.
 bool is_chain_shorter(const Division& division) {
   const uint64_t num_machines = division.place.num_machines;
   const uint64_t num_received = num_machines > 2 ? num_machines + 1 : num_machines;

@@ -55,9 +55,9 @@ std::string_view name_of(Message message);
 /// The stream of a Send. Weights and Added run on the update stream, and Copied, SumCopied and
 /// TotalCopied on the fetch stream, which does what they announce: on the send stream they would
 /// delay the later messages of this rank until that is done. All messages about split loads, also
-/// those that a rank receives, are on the parts stream, in the order of the loads, and so is what
-/// the load of a part waits for: other messages would wait behind them. The copy thread submits
-/// them, as the loads.
+/// those that a rank receives, are on the parts stream, in the order of the loads, and so are
+/// messages about weights for which the load of a part waits: other messages would wait behind
+/// them. The copy thread submits them, as the loads.
 constexpr StreamKind stream_of_send(Message message) {
   switch (message) {
     case Message::Weights:

@@ -27,6 +27,10 @@ double seconds_of(const Cost& cost, const Machine& machine) {
          cost.num_kernels * machine.kernel_s;
 }
 
+double peer_rate(const Machine& machine) {
+  return machine.peer_bytes_per_s > 0 ? machine.peer_bytes_per_s : 4 * machine.load_bytes_per_s;
+}
+
 namespace {
 
 /// `each` bytes for each gradient sum of the chunk's parameters, and `more` for each element.
@@ -75,9 +79,9 @@ double device_add_s(const RankStep& step, ChunkIndex chunk, const Machine& machi
   const uint32_t num_groups = groups_of_machine(division).count;
   const double added_bytes = stored_sum_bytes(step, num_groups, chunk) +
                              sum_bytes(step.layout, chunk, 2.0 * sizeof(float) * num_groups);
-  const double added_s = std::max(
-      time_of(stored_sum_bytes(step, num_groups - num_own, chunk), machine.peer_bytes_per_s),
-      time_of(added_bytes, machine.device_bytes_per_s));
+  const double added_s =
+      std::max(time_of(stored_sum_bytes(step, num_groups - num_own, chunk), peer_rate(machine)),
+               time_of(added_bytes, machine.device_bytes_per_s));
   if (step.plan.chunks[chunk].is_on_owner()) return added_s;
   if (division.chains_sums) {
     const double running = running_bytes(step.layout, chunk);
@@ -98,12 +102,10 @@ double owner_update_s(double bytes, const Machine& machine) {
 }
 
 /// The time in which weights are copied from the device of their owner. All ranks need a chunk at
-/// about the same time, so its owner sends it to all others at once. Without a rate between devices
-/// the time is that of a load.
+/// about the same time, so its owner sends it to all others at once.
 double gather_s(double bytes, const RankStep& step, const Machine& machine, bool is_mine) {
   if (is_mine) return time_of(2 * bytes, machine.device_bytes_per_s);
-  if (machine.peer_bytes_per_s <= 0) return time_of(bytes, machine.load_bytes_per_s);
-  return time_of(bytes * (step.plan.division.place.num_ranks - 1), machine.peer_bytes_per_s);
+  return time_of(bytes * (step.plan.division.place.num_ranks - 1), peer_rate(machine));
 }
 
 /// The time in which weights are copied from the devices of all ranks of this machine: their parts
@@ -111,9 +113,7 @@ double gather_s(double bytes, const RankStep& step, const Machine& machine, bool
 /// Then the owner sends as much as a rank receives in a gather.
 double exchange_s(double bytes, const RankStep& step, const Machine& machine) {
   const double num_ranks = step.plan.division.place.ranks_per_machine();
-  const double rate =
-      machine.peer_bytes_per_s > 0 ? machine.peer_bytes_per_s : machine.load_bytes_per_s;
-  return time_of(bytes * (num_ranks - 1) / num_ranks, rate);
+  return time_of(bytes * (num_ranks - 1) / num_ranks, peer_rate(machine));
 }
 
 double load_part_s(const Op& op, const RankStep& step, const Machine& machine) {

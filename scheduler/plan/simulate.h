@@ -137,6 +137,11 @@ Bound lower_bound(std::span<const RankStep> ranks, const Machine& machine, bool 
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
                   const Machine& machine, bool clipped);
 
+/// The rate at which a device copies from the others of its machine. If it is not known, four times
+/// that of the link is assumed: NVLink has at least this since the V100, and it matters only if the
+/// driver says that devices can read each other's memory.
+double peer_rate(const Machine& machine);
+
 /// The time of a call, at full speed.
 double seconds_of(const Cost& cost, const Machine& machine);
 

@@ -59,7 +59,8 @@ class Checker {
   Gradients gradients_;
   Groups groups_;
   SplitLoads split_loads_;
-  size_t part_bytes_ = 0;  // of split loads, from host memory
+  size_t part_bytes_ = 0;              // of split loads, from host memory
+  uint32_t last_fetch_split_ = kNone;  // of the last fetch to a slot or a copy
 
   std::vector<std::vector<bool>> contributed_;  // [parameter][use]
   CallIndex next_call_{0};
@@ -198,7 +199,8 @@ void Checker::check_source(const Op& op, bool uses_copy) {
                      op.chunk.index, name_of(op.from));
   }
   const bool fetches_part = is_fetch(op) && !uses_copy && is_split(op);
-  if ((op.split != kNone) != (is_load_part(op) || fetches_part)) {
+  const bool is_of_fetch = op.slot == kNone || !is_load_part(op) || op.split == last_fetch_split_;
+  if ((op.split != kNone) != (is_load_part(op) || fetches_part) || !is_of_fetch) {
     report_.complain("names split load {}", op.split);
   }
 }
@@ -208,6 +210,7 @@ void Checker::check_fetch(const Op& op, bool uses_copy) {
   if (op.sender != plan_.chunks[op.chunk.index].owner) {
     report_.complain("fetches from rank {}, which is not the owner", op.sender);
   }
+  last_fetch_split_ = op.split;
   memory_.fetch(op, bytes_of_move(op, layout_, options_.division));
 }
 
@@ -247,9 +250,13 @@ StreamKind stream_of(const Op& op, bool is_on_device) {
       return StreamKind::Fetch;
     case OpKind::Send:
       return stream_of_send(op.message);
-    case OpKind::Receive:
-      return op.split == kNone && op.stream != StreamKind::Parts ? StreamKind::Receive
-                                                                 : StreamKind::Parts;
+    case OpKind::Receive: {
+      const bool may_wait_for_weights =
+          op.message == Message::Weights || op.message == Message::Copied;
+      return op.split != kNone || (may_wait_for_weights && op.stream == StreamKind::Parts)
+                 ? StreamKind::Parts
+                 : StreamKind::Receive;
+    }
     case OpKind::StorePartialNorms:
       return StreamKind::Store;
     case OpKind::Move: {

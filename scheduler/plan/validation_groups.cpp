@@ -169,6 +169,7 @@ void Groups::receive(const Op& op) {
   const bool is_of_chain = op.message == Message::SumCopied || op.message == Message::TotalCopied ||
                            (op.message == Message::Added && adds(c));
   if (is_of_chain && options_.division.chains_sums) return running_.receive(op);
+  if (op.message > Message::Norms) return report_.complain("is about no split load");
   check_sender(op);
   if (op.message == Message::Norms) {
     norms_received_ = report_.at();

@@ -3,7 +3,7 @@
 //
 // Two threads submit work. The program thread runs the model's code. At the begin of a plan and at
 // the end of each call it submits the operations that the plan lists before the next call, except
-// those of the load stream and messages about split loads. Before a call, and before another
+// those of the load and the parts stream. Before a call, and before another
 // operation that names loads, it waits until the copy thread has submitted these loads. It makes
 // the stream of the operation wait for them. While a call is submitted, the drop of a chunk that it
 // uses would throw LogicError. The copy thread executes these in the plan's order. Before each it

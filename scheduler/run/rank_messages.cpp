@@ -51,31 +51,42 @@ RankMessages::RankMessages(Ranks& ranks, const Layout& layout, const Home& home,
 RankMessages::~RankMessages() { ranks_.explain_waits({}); }
 
 uint32_t RankMessages::signal_of(const Op& op) const {
-  const uint32_t norms = static_cast<uint32_t>(Message::Norms) * layout_.num_chunks();
-  if (op.message == Message::Norms) return norms;
-  if (op.message == Message::PartLoaded) return norms + 1 + op.split;
-  if (op.message == Message::Gathered) return norms + 1 + num_split_loads_ + op.split;
-  return static_cast<uint32_t>(op.message) * layout_.num_chunks() + op.chunk.index;
+  const uint32_t num_chunks = layout_.num_chunks();
+  if (op.split == kNone) {
+    const uint32_t of_chunk = op.message == Message::Norms ? 0 : op.chunk.index;
+    return static_cast<uint32_t>(op.message) * num_chunks + of_chunk;
+  }
+  const uint32_t norms = static_cast<uint32_t>(Message::Norms) * num_chunks;
+  const uint32_t of_slots = op.message == Message::Gathered ? kPartSlots : 0;
+  return norms + 1 + of_slots + op.split % kPartSlots;
 }
 
 uint32_t RankMessages::num_signals() const {
-  return static_cast<uint32_t>(Message::Norms) * layout_.num_chunks() + 1 + 2 * num_split_loads_;
+  return static_cast<uint32_t>(Message::Norms) * layout_.num_chunks() + 1 + 2 * kPartSlots;
+}
+
+uint32_t RankMessages::value_of(const Op& op) const {
+  if (op.split != kNone) {
+    const uint32_t uses_of_slot = (num_split_loads_ + kPartSlots - 1) / kPartSlots;
+    return (step_ - 1) * uses_of_slot + op.split / kPartSlots + 1;
+  }
+  return op.deferred && !flushes_ ? step_ - 1 : step_;
 }
 
 void RankMessages::send(const Op& op) {
-  const bool of_step_before = op.deferred && !flushes_;
-  ranks_.raise(signal_of(op), of_step_before ? step_ - 1 : step_);
+  if (op.split != kNone) return ranks_.raise_near(signal_of(op), value_of(op));
+  ranks_.raise(signal_of(op), value_of(op));
 }
 
 void RankMessages::receive(const Op& op) {
   const uint32_t signal = signal_of(op);
   if (op.sender != kNone) {
-    return ranks_.wait(op.sender, signal, op.deferred ? step_ - 1 : step_);
+    return ranks_.wait(op.sender, signal, value_of(op));
   }
   const bool only_near = is_from_machine(op, plan_.division);
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (rank == ranks_.rank() || (only_near && !home_.is_near(rank))) continue;
-    ranks_.wait(rank, signal, step_);
+    ranks_.wait(rank, signal, value_of(op));
   }
   if (op.message == Message::Norms) receive_norms();
 }
@@ -105,7 +116,7 @@ std::string RankMessages::first_missing() const {
   bool is_backward = false;  // the gradients of a chunk are finished
   for (const Op& op : plan_.ops) {
     if (op.kind != OpKind::Send && op.kind != OpKind::Receive) continue;
-    const uint32_t value = op.deferred && !flushes_ ? step_ - 1 : step_;
+    const uint32_t value = value_of(op);
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       if (!sends(rank, op) || ranks_.value(rank, signal_of(op)) >= value) continue;
       const std::string layers = layers_of(layout_, ChunkIndex(op.chunk.index));

@@ -1,15 +1,14 @@
 // What a rank says to the other ranks during a plan, and what it waits for: the messages of
 // message.h, as signals (comm/ranks.h).
 //
-// The value of a signal is the number of a step, counted from 1 by this object. The signal of
-// weights has the number of the step whose update they contain. So in step 1, which has no step
-// before it, a wait for deferred updates ends at once.
+// The value of a signal is the number of a step, counted from 1 by this object; for a part slot,
+// how often it was used. The signal of weights has the number of the step whose update they
+// contain. So in step 1, which has no step before it, a wait for deferred updates ends at once.
 //
 // It also fetches weights and running sums from other machines.
 //
-// Thread-safety: send() runs on the thread of stream_of_send(), receive() on that of the receive
-// stream, fetch() on that of the fetch stream. The program thread calls the others while no plan
-// runs.
+// Thread-safety: send() and receive() run on the threads of the streams of their operations,
+// fetch() on that of the fetch stream. The program thread calls the others while no plan runs.
 #pragma once
 
 #include <cstdint>
@@ -50,9 +49,11 @@ class RankMessages {
 
  private:
   /// The number of the signal of a Send or Receive. There is one for each message about each
-  /// parameter chunk, one for the norms, and two for each split load.
+  /// parameter chunk, one for the norms, and two for each part slot.
   uint32_t signal_of(const Op& op) const;
   uint32_t num_signals() const;
+  /// Its value in the present step.
+  uint32_t value_of(const Op& op) const;
   void receive_norms();
   bool sends(uint32_t rank, const Op& op) const;
   RemotePart part_to_fetch(const Op& op) const;

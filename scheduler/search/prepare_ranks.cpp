@@ -12,6 +12,7 @@
 
 #include "scheduler/plan/decide_chunks.h"
 #include "scheduler/search/choose.h"
+#include "scheduler/search/memory_sizes.h"
 #include "scheduler/search/prepare.h"
 #include "system/cores.h"
 #include "system/thread_team.h"
@@ -77,12 +78,30 @@ bool may_split_loads(const TrainerOptions& options, const Budgets& budgets) {
   return budgets.peer_access && can_split_loads(division_of(options, budgets.place));
 }
 
-/// Does a split load take less time than a whole one? It does if the connections between devices
-/// are faster than the links.
+/// Does a split load take less time than a whole one? Of n ranks, each loads 1 / n of the weights
+/// and gathers the others.
 bool is_split_faster(const RankPlace& place, const Machine& machine) {
-  if (machine.load_bytes_per_s <= 0 || machine.peer_bytes_per_s <= 0) return false;
-  const double whole_s = 1 / machine.load_bytes_per_s;
-  return whole_s / place.ranks_per_machine() + 1 / machine.peer_bytes_per_s < whole_s;
+  if (machine.load_bytes_per_s <= 0) return false;
+  const double link_s = 1 / machine.load_bytes_per_s, num_ranks = place.ranks_per_machine();
+  return (link_s + (num_ranks - 1) / peer_rate(machine)) / num_ranks < link_s;
+}
+
+/// choose() with split loads if they are faster, and without them if there is no device memory for
+/// part slots. Sets the request to what was chosen.
+Preparation choose_loads(const Model& model, TrainerOptions& options, const Budgets& budgets,
+                         const Machine& machine) {
+  std::optional<bool>& splits = options.schedule.splits_loads;
+  if (!splits && may_split_loads(options, budgets) && is_split_faster(budgets.place, machine)) {
+    splits = true;
+    try {
+      Preparation chosen = choose(model, options, budgets, machine);
+      chosen.smallest_device_bytes -= part_slots_bytes(*chosen.layout, chosen.division);
+      return chosen;
+    } catch (const PlanError&) {
+      splits = false;
+    }
+  }
+  return choose(model, options, budgets, machine);
 }
 
 /// The rank with the most micro-batches; if sums are chained, of these on the second machine if it
@@ -191,11 +210,7 @@ Preparation prepare_rank(const Model& model, TrainerOptions options, const Budge
   Budgets of_busiest = budgets;
   of_busiest.place.rank = busiest_rank(division_of(options, budgets.place));
   const Machine of_rank = machine_of_rank(machine, budgets.place.ranks_per_machine());
-  if (!options.schedule.splits_loads) {
-    options.schedule.splits_loads =
-        may_split_loads(options, budgets) && is_split_faster(budgets.place, machine);
-  }
-  Preparation chosen = choose(model, options, of_busiest, of_rank);
+  Preparation chosen = choose_loads(model, options, of_busiest, of_rank);
   const bool may_change = !options.schedule.copies_weights && chosen.schedule.copies_weights;
   if (may_change && !fits_all(chosen, budgets)) {
     options.schedule.copies_weights = false;

@@ -355,21 +355,49 @@ TEST_F(SimulateRanks, TheLastOfAChainAddsLater) {
   }
 }
 
-/// Of eight machines, the third one fetches the chunk of the second one, and the fourth one from
-/// it.
-TEST_F(SimulateRanks, ACopyIsPassedOn) {
-  Op copied = receive(Message::Copied, 1);
-  copied.sender = 2;
-  const Op fetch = make_fetch({Space::Weights, 1}, 2);
-  const Plan plan = stands_for_all(written({{copied, {}}, {fetch, {}, {0}}}), 3, 8);
-  const Simulation s = simulate_all({&plan}, {.network_bytes_per_s = kChunk})[0];
-  EXPECT_DOUBLE_EQ(s.ops[0].end_s, 1);
-  EXPECT_DOUBLE_EQ(s.ops[1].end_s, 1 + 16.0 / 7);
-  // From the owner, half of the machines fetch it at the same time.
-  Op to_slot = make_fetch({Space::Weights, 1}, 1);
-  to_slot.slot = BufferIndex(0);
-  const Plan alone = stands_for_all(written({{to_slot, {}}}), 3, 8);
-  EXPECT_DOUBLE_EQ(seconds({&alone}, {.network_bytes_per_s = kChunk}), 4);
+/// A machine is asked by one other at a time for copies, and by half of all for a load.
+TEST_F(SimulateRanks, HalfOfTheMachinesFetchTheSameChunkToASlot) {
+  Op fetch = make_fetch({Space::Weights, 1}, 1);
+  const Machine machine{.network_bytes_per_s = kChunk};
+  const Plan copy = stands_for_all(written({{fetch, {}}}), 3, 8);
+  fetch.slot = BufferIndex(0);
+  const Plan to_slot = stands_for_all(written({{fetch, {}}}), 3, 8);
+  EXPECT_DOUBLE_EQ(seconds({&copy}, machine), 1);
+  EXPECT_DOUBLE_EQ(seconds({&to_slot}, machine), 4);
+  // The same if a rank is simulated alone.
+  EXPECT_DOUBLE_EQ(simulate(copy, case_.trace, case_.layout, machine).seconds, 1);
+  EXPECT_DOUBLE_EQ(simulate(to_slot, case_.trace, case_.layout, machine).seconds, 4);
+}
+
+/// The parts of four ranks: a rank loads a quarter over its link, and reads three quarters from the
+/// devices of the others, which takes the same from the device of one owner.
+TEST_F(SimulateRanks, ASplitLoadTakesItsPartOfTheLink) {
+  const auto time = [&](Op op, uint32_t chunk, const Machine& machine) {
+    op.chunk = {Space::Weights, chunk};
+    op.split = 0;
+    Plan plan = written({{op, {}}});
+    plan.division = {.place = {0, 4, 1}, .num_micro_batches = 4, .num_groups = 4};
+    for (ChunkIndex c{0}; c < 2; ++c) {
+      plan.chunks[c] = {.owner = c, .is_mine = c == 0, .tier = op.from};
+    }
+    return simulate(plan, case_.trace, case_.layout, machine).seconds;
+  };
+  const Op part = make_move({}, Tier::Host, Tier::Peer);
+  const Op part_of_owner = make_move({}, Tier::Peer, Tier::Peer);
+  const Op gather = make_move({}, Tier::Peer, Tier::Device);
+  const Machine link{.load_bytes_per_s = kChunk};
+  const Machine connected{.load_bytes_per_s = kChunk, .peer_bytes_per_s = 3 * kChunk};
+  for (const uint32_t chunk : {0u, 1u}) {
+    EXPECT_DOUBLE_EQ(time(part, chunk, link), 0.25);
+    EXPECT_DOUBLE_EQ(time(part, chunk, connected), 0.25);
+    EXPECT_DOUBLE_EQ(time(part, chunk, {.host_bytes_per_s = kChunk}), 0.25);
+    EXPECT_DOUBLE_EQ(time(gather, chunk, connected), 0.25);
+    EXPECT_DOUBLE_EQ(time(gather, chunk, link), 0.75 / 4);  // the rate that is assumed
+    EXPECT_DOUBLE_EQ(time(gather, chunk, {.host_bytes_per_s = kChunk}), 0);
+  }
+  EXPECT_DOUBLE_EQ(time(part_of_owner, 1, connected), 0.25);
+  EXPECT_DOUBLE_EQ(time(part_of_owner, 1, {.host_bytes_per_s = kChunk}), 0);
+  EXPECT_DOUBLE_EQ(time(part_of_owner, 0, {.device_bytes_per_s = kChunk}), 0.5);
 }
 
 TEST_F(SimulateRanks, AMessageTakesTimeToAnotherMachine) {

@@ -155,11 +155,37 @@ Schedule schedule_of_ranks(uint32_t num_ranks, uint32_t num_micro_batches, doubl
 
 TEST(SplitLoads, AreChosenIfDevicesAreConnectedByMoreThanLinks) {
   EXPECT_TRUE(schedule_of_ranks(2, 4, 1e10).splits_loads);
-  EXPECT_TRUE(schedule_of_ranks(2, 4, 2.1e9).splits_loads);
-  EXPECT_FALSE(schedule_of_ranks(2, 4, 1.9e9).splits_loads);
-  EXPECT_TRUE(schedule_of_ranks(4, 4, 1.9e9).splits_loads);
-  EXPECT_FALSE(schedule_of_ranks(2, 4, 0).splits_loads);
+  EXPECT_TRUE(schedule_of_ranks(2, 4, 1.1e9).splits_loads);
+  EXPECT_FALSE(schedule_of_ranks(2, 4, 0.9e9).splits_loads);
+  EXPECT_FALSE(schedule_of_ranks(4, 4, 0.9e9).splits_loads);
+  // The driver says that devices can read each other's memory, but the rate is not known.
+  EXPECT_TRUE(schedule_of_ranks(2, 4, 0).splits_loads);
+  EXPECT_FALSE(schedule_of_ranks(2, 4, 0, false).splits_loads);
   EXPECT_FALSE(schedule_of_ranks(2, 4, 1e10, false).splits_loads);
+}
+
+/// A device budget that has no room for part slots works without them.
+TEST(SplitLoads, AreLeftOutIfTheyDoNotFit) {
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
+  TrainerOptions options{.chunk_bytes = kPieceElements * 2, .gradient_accumulation = 4};
+  const Machine machine{.flops_per_s = 1e12,
+                        .load_bytes_per_s = 1e9,
+                        .store_bytes_per_s = 1e9,
+                        .peer_bytes_per_s = 1e10,
+                        .update_bytes_per_s = 1e10};
+  Budgets budgets{.device = {.num_threads = 1}, .place = {0, 2, 1}, .peer_access = true};
+  options.schedule.splits_loads = true;
+  const size_t with = prepare(model, options, budgets, machine).smallest_device_bytes;
+  options.schedule.splits_loads = false;
+  const size_t without = prepare(model, options, budgets, machine).smallest_device_bytes;
+  EXPECT_EQ(with - without, 3 * options.chunk_bytes);
+  options.schedule.splits_loads = {};
+  for (const size_t memory : {without, with - 1, with}) {
+    budgets.device_memory = memory;
+    const Preparation chosen = prepare(model, options, budgets, machine);
+    EXPECT_EQ(chosen.schedule.splits_loads, memory == with);
+    EXPECT_EQ(chosen.smallest_device_bytes, without);
+  }
 }
 
 /// Ranks with unequal work load other weights at other times.
