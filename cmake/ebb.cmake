@@ -118,6 +118,8 @@ function(ebb_test_objects name)
   ebb_compile_test_quickly(${name} "${ARG_COMPUTES}")
 endfunction()
 
+# The property EBB_TEST_ARGUMENTS of the target has arguments for the test, such as --gtest_filter. A property of the test would also
+# count for the tests with the same name in other builds, when tools/test runs several builds together.
 # SLOW: not in the fast set. NOT_TSAN: not under ThreadSanitizer, because another test runs the same threads. NOT_SANITIZED: under no
 # sanitizer, because other tests run the same code there. Sanitizers run only the fast set; slow tests are built there only by name.
 function(ebb_test name)
@@ -125,7 +127,7 @@ function(ebb_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ebb_options ${ARG_LIBS} GTest::gtest GTest::gtest_main)
   ebb_compile_test_quickly(${name} "${ARG_COMPUTES}")
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${name} $<TARGET_PROPERTY:${name},EBB_TEST_ARGUMENTS> COMMAND_EXPAND_LISTS)
   if(ARG_SLOW OR (ARG_NOT_TSAN AND EBB_SANITIZE MATCHES thread) OR (ARG_NOT_SANITIZED AND EBB_SANITIZE))
     ebb_test_properties(${name} slow)
     if(EBB_SANITIZE)

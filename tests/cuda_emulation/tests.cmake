@@ -28,7 +28,7 @@ if(EBB_SANITIZE MATCHES address)
   # sanitizer: a case takes half a minute there.
   string(JOIN ":" slow Heads/PaddedLogits.*fp32* Heads/PaddedLogits.*alone *GpuRegression*fp32 *GpuRegression*fp16
     *TrainLikePyTorch/llama_llama3 *TrainLikePyTorch/llama_mistral *TrainLikePyTorch/llama_qwen3 EmulatedStep.CallsOfCudaCanBeRefused)
-  set_property(TEST test_training_emulated APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-${slow}")
+  set_property(TARGET test_training_emulated PROPERTY EBB_TEST_ARGUMENTS "--gtest_filter=-${slow}")
 endif()
 ebb_test(test_training_refusals_emulated
   SOURCES ${dir}/on_emulated_gpu.cpp ${dir}/test_training_refusals.cpp LIBS ebb_cuda_emulated test_support SLOW)

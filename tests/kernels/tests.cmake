@@ -39,12 +39,12 @@ if(EBB_SANITIZE MATCHES thread)
     */DeviceAdamW.HasTheBitsOfTheCpu/* *CrossEntropy.InSlicesOfClasses/*_33_257 *CrossEntropy.InSlicesOfClasses/*_7_17
     *CrossEntropy.InSlicesOfClasses/*_9_16 OwnAttention.LoadsOfMatricesGiveTheSameBits *Embedding.Backward/*_70000
     *OrderedSum.*/*_65* AttentionTest.IsAsExactAsPyTorch)
-  set_property(TEST test_kernels_emulated APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-${left_out}")
+  set_property(TARGET test_kernels_emulated PROPERTY EBB_TEST_ARGUMENTS "--gtest_filter=-${left_out}")
 elseif(EBB_SANITIZE)
   # fp16 has the size of bf16, so its kernels access the same addresses.
-  set_property(TEST test_kernels_emulated APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-*fp16*:*GpuBits.AreTheSameAgain*")
+  set_property(TARGET test_kernels_emulated PROPERTY EBB_TEST_ARGUMENTS "--gtest_filter=-*fp16*:*GpuBits.AreTheSameAgain*")
 endif()
 if(EBB_SANITIZE MATCHES thread)
-  set_property(TEST test_kernels APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-*fp16*") # the same threads as bf16
+  set_property(TARGET test_kernels PROPERTY EBB_TEST_ARGUMENTS "--gtest_filter=-*fp16*") # the same threads as bf16
 endif()
 set_tests_properties(test_kernels_cuda PROPERTIES SKIP_REGULAR_EXPRESSION "harness_cuda.cpp:[0-9]+: Skipped")

@@ -27,7 +27,7 @@ ebb_test(test_checkpoints SOURCES tools/test_checkpoints.cpp tools/test_full_dis
 ebb_test(test_rank_runs SOURCES tools/test_rank_agreement.cpp tools/test_rank_reports.cpp tools/test_rank_runs.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_rank_saves SOURCES tools/test_rank_saves.cpp LIBS test_support ebb_tools)
 if(EBB_SANITIZE MATCHES thread)
-  set_property(TEST test_rank_saves APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=*ClippedRankSaves*")  # the others have one thread
+  set_property(TARGET test_rank_saves PROPERTY EBB_TEST_ARGUMENTS "--gtest_filter=*ClippedRankSaves*")  # the others have one thread
 endif()
 # Killed programs report nothing to a sanitizer; test_rank_runs runs the same code there.
 ebb_test(test_rank_faults SOURCES tools/test_rank_faults.cpp LIBS test_support ebb_tools NOT_SANITIZED)
