@@ -64,7 +64,7 @@ std::string gpu_address(int index) {
 
 /// GPUs whose link has atomic operations are joined by NVLink. Over PCIe, the driver may offer
 /// access although an IOMMU makes the data wrong. With few hardware queues, an operation could wait
-/// in the queue of the addition for which it waits.
+/// in the queue of the addition, or of the load of a part, for which it waits.
 bool can_read_gpu(int index, const std::string& address) {
   constexpr int kQueuesByDefault = 8;
   const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");

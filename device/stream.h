@@ -71,7 +71,7 @@ enum class StreamKind : uint8_t {
   Send,
   Receive,
   Fetch,  ///< other machines to host, on a host thread
-  Parts,  ///< messages to and from other ranks about split loads, on a host thread
+  Parts,  ///< messages to and from other ranks for split loads, on a host thread; copies nothing
 };
 inline constexpr int kNumStreamKinds = 8;
 /// So many operations can be in the queue of an update stream before a submission blocks. A step

@@ -46,7 +46,7 @@ class Emitter {
                  StoreIndex store);
   void emit_update(ChunkIndex chunk, OpIndex wait, bool deferred = false);
   void emit_first_updates();
-  void emit_copies(uint32_t end);
+  void emit_copies(uint32_t end_row);
   void emit_copy(ChunkIndex chunk);
   void emit_store_partial_norms(ChunkIndex chunk, OpIndex finish);
   void emit_norm();
@@ -80,7 +80,6 @@ class Emitter {
   OpIndex store_op(StoreIndex store) const {
     return store == kNone ? kNone : residency_.stores[store].op;
   }
-  /// What a load of this chunk must wait for so that its weights are in host memory, or kNone.
   OpIndex weights_before(ChunkId id);
 
   const ChunkTrace& chunk_trace_;
@@ -101,15 +100,15 @@ class Emitter {
   /// [parameter chunk] its deferred update, or that of this step; for a chunk of another rank, the
   /// message about it, or the fetch to the copy of this machine.
   std::vector<OpIndex> last_update_;
-  uint32_t next_round_ = 0;     // of chunks to be fetched for this machine
+  uint32_t next_row_ = 0;       // to be fetched for this machine
   std::vector<bool> is_new_;    // [parameter chunk of another rank] updated in this step
   std::vector<OpIndex> added_;  // [parameter chunk] adds its groups, or the message about it
   std::vector<OpIndex> last_load_of_slot_;    // [fetch slot]
   BufferIndex next_slot_{0};                  // of the next fetch
   std::vector<AssignmentIndex> split_loads_;  // by number
-  uint32_t num_parts_ = 0;                    // of these, that are loaded
-  uint32_t num_gathers_ = 0;
-  std::optional<SumSlots> slots_;  // if the sums of groups are stored
+  uint32_t next_part_ = 0;                    // the number of the next load of a part
+  uint32_t next_gather_ = 0;                  // and of the next gather of parts
+  std::optional<SumSlots> slots_;             // if the sums of groups are stored
   /// [running slot] the chunk whose running sum was in it last
   std::array<ChunkIndex, kRunningSums> in_running_slot_{};
   uint32_t num_chained_ = 0;  // additions to running sums

@@ -27,7 +27,7 @@ OpIndex Emitter::added(ChunkIndex c) {
 /// All sums of this rank for the chunk are stored, and no later call loads its weights.
 void Emitter::emit_add_groups(ChunkIndex c, OpIndex last_call) {
   slots_->add(c);
-  emit_copies(ChunkIndex(plan_.chunks.size()));
+  emit_copies(UINT32_MAX);
   const ChunkRecord& chunk = plan_.chunks[c];
   const Division& division = options_.division;
   const bool fetches = chunk.is_copied && division.place.fetches(c);

@@ -23,8 +23,8 @@ void Emitter::emit_assignment(const Assignment& assignment) {
   OpIndex source = kNone;
   if (is_split(assignment)) {
     move = make_move(id, Tier::Peer, Tier::Device, assignment.block);
-    move.split = num_gathers_++;
-    emit_parts(num_gathers_ + kPartsAhead);
+    move.split = next_gather_++;
+    emit_parts(move.split + 1 + kPartsAhead);
     source = emit_split_receive(Message::PartLoaded, move.split);
   } else if (assignment.copy) {
     move = make_move(id, source_of(id, plan_), Tier::Device, assignment.block);
@@ -71,15 +71,15 @@ void Emitter::find_split_loads() {
   }
 }
 
-/// The loads of parts of the split loads before `end`, unless they are in the plan. The part of a
+/// The loads of parts of the split loads before `end` that are not in the plan yet. The part of a
 /// resident chunk that returns comes directly before the gather, because before that its update may
 /// not be in the plan.
 void Emitter::emit_parts(uint32_t end) {
-  for (; num_parts_ < std::min<size_t>(end, split_loads_.size()); ++num_parts_) {
-    const Assignment& assignment = residency_.assignments[split_loads_[num_parts_]];
+  for (; next_part_ < std::min<size_t>(end, split_loads_.size()); ++next_part_) {
+    const Assignment& assignment = residency_.assignments[split_loads_[next_part_]];
     const bool returns = assignment.deadline == chunk_trace_.items.size();
-    if (returns && num_parts_ >= num_gathers_) return;
-    emit_part(chunk_trace_.chunk_id(assignment.chunk), num_parts_);
+    if (returns && next_part_ >= next_gather_) return;
+    emit_part(chunk_trace_.chunk_id(assignment.chunk), next_part_);
   }
 }
 
@@ -130,8 +130,8 @@ void Emitter::emit_assignments_after(ItemIndex position) {
   }
 }
 
-/// A chunk of another rank is loaded when its owner has updated it, or when it is in the copy of
-/// this machine.
+/// What a load of the chunk, or its fetch, must wait for so that its source has the present
+/// weights, or kNone: an update of this rank, a message, or the fetch to the copy of this machine.
 OpIndex Emitter::weights_before(ChunkId id) {
   if (id.space != Space::Weights) return kNone;
   emit_copies(id.index / options_.division.place.num_ranks + 1);
@@ -153,18 +153,22 @@ OpIndex Emitter::weights_before(ChunkId id) {
   return update = emit_receive(Message::Weights, id, chunk.owner, !is_new, stream);
 }
 
-/// The fetches of this rank for its machine of the chunks before those of round `end`, unless they
-/// are in the plan. They come with the first loads of their round (sends.h), whose chunks are
-/// updated at the same time: before that, they would hold back the messages about earlier chunks.
-/// In a round a rank fetches one chunk of each other machine, first of the machine before its own,
-/// then of the one before that. So at any time each machine is asked by one other.
-void Emitter::emit_copies(uint32_t end) {
+/// The fetches of this rank for its machine of the rows (sends.h) before `end_row` that are not in
+/// the plan yet. They come with the first loads of their row, whose chunks are updated at the same
+/// time: before that, they would hold back the messages about earlier chunks. In a row a rank
+/// fetches one chunk of each other machine, first of the machine before its own, then of the one
+/// before that. So as long as machines are equally fast, each of them is asked by one other at a
+/// time.
+void Emitter::emit_copies(uint32_t end_row) {
   const RankPlace& place = options_.division.place;
+  if (place.num_machines == 1) return;
   const uint32_t num_machines = place.num_machines, of_machine = place.ranks_per_machine();
-  for (; next_round_ < end; ++next_round_) {
+  const auto num_rows =
+      static_cast<uint32_t>((plan_.chunks.size() + place.num_ranks - 1) / place.num_ranks);
+  for (; next_row_ < std::min(end_row, num_rows); ++next_row_) {
     for (uint32_t distance = 1; distance < num_machines; ++distance) {
       const uint32_t from = (place.machine_of(place.rank) + num_machines - distance) % num_machines;
-      const ChunkIndex chunk(next_round_ * place.num_ranks + from * of_machine +
+      const ChunkIndex chunk(next_row_ * place.num_ranks + from * of_machine +
                              place.rank % of_machine);
       if (chunk < plan_.chunks.size() && plan_.chunks[chunk].is_copied) emit_copy(chunk);
     }

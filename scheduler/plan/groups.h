@@ -90,9 +90,9 @@ inline uint32_t adder_of(const Division& division, ChunkIndex chunk) {
 inline uint32_t num_adders(const Division& division) {
   return division.chains_sums ? division.place.ranks_per_machine() : division.place.num_ranks;
 }
-/// Do all ranks of a machine load the same weights in the same order? They do if each rank has as
-/// many groups as the others, and each group as many micro-batches; and if there are several of
-/// them, they can split their loads.
+/// Can loads be split? Each machine must have several ranks, each rank of the run as many groups as
+/// the others, and each group as many micro-batches. Then all ranks of a machine load the same
+/// weights in the same order. (Their devices must be able to read each other's memory, too.)
 bool can_split_loads(const Division& division);
 /// Does the machine that receives most receive fewer bytes if sums are chained? With few groups on
 /// each machine, running sums in fp32 are more than the stored sums of the other machines. The same

@@ -46,18 +46,18 @@ enum class Message : uint8_t {
   /// A rank has made the partial norms of its chunks. All ranks send it, and each receives those of
   /// all others.
   Norms,
-  // About a split load (split_loads.h) instead of a chunk; all ranks of a machine send it to each
-  // other:
+  // One for each split load (split_loads.h), not one for each chunk. All ranks of a machine send it
+  // to each other.
   PartLoaded,  ///< this rank has loaded its part
   Gathered,    ///< this rank has gathered the parts, so their slots are free
 };
 std::string_view name_of(Message message);
 /// The stream of a Send. Weights and Added run on the update stream, and Copied, SumCopied and
 /// TotalCopied on the fetch stream, which does what they announce: on the send stream they would
-/// delay the later messages of this rank until that is done. All messages about split loads, also
-/// those that a rank receives, are on the parts stream, in the order of the loads, and so are
-/// messages about weights for which the load of a part waits: other messages would wait behind
-/// them. The copy thread submits them, as the loads.
+/// delay the later messages of this rank until that is done. PartLoaded and Gathered run on
+/// the parts stream. So do their Receives, and the Receives of Weights and Copied for which the
+/// load of a part waits: on the receive stream, other Receives would wait behind them. The copy
+/// thread submits this stream, as the loads.
 constexpr StreamKind stream_of_send(Message message) {
   switch (message) {
     case Message::Weights:

@@ -105,8 +105,8 @@ struct Op {
 inline bool is_fetch(const Op& op) {
   return op.kind == OpKind::Move && op.from == Tier::Peer && op.to == Tier::Host;
 }
-/// Does it copy weights from devices to a block: from that of their owner, or for a split load the
-/// parts of all ranks of this machine? It counts as a load.
+/// Does it copy weights from devices to a block? They come from the device of their owner, or for a
+/// split load from the part slots of all ranks of this machine. It counts as a load.
 inline bool is_gather(const Op& op) {
   return op.kind == OpKind::Move && op.from == Tier::Peer && op.to == Tier::Device;
 }
@@ -161,7 +161,7 @@ inline constexpr MoveInfo kMoves[] = {
 const MoveInfo* find_move(Tier from, Tier to);
 /// A Move of the chunk on its stream. Throws LogicError if the move does not exist.
 Op make_move(ChunkId chunk, Tier from, Tier to, BlockIndex block = kNone);
-/// A fetch of weights from the memory of the rank `from_rank`: the owner, or one that has a copy.
+/// A fetch of weights from the memory of their owner, the rank `from_rank`.
 Op make_fetch(ChunkId chunk, uint32_t from_rank);
 /// The name of a move ("load"), or the name of the kind.
 std::string_view name_of(const Op& op);

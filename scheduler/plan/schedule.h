@@ -74,11 +74,13 @@ struct ScheduleFields {
   Field<bool> chains_sums = {};
   /// With several machines (ignored with one): each machine has a copy of the weights of the
   /// others, to which a step fetches each chunk of another machine once (ChunkRecord::is_copied).
-  /// Otherwise each rank fetches weights for itself before each load.
+  /// Otherwise each rank fetches weights for itself before each load, or if loads are split, its
+  /// part.
   Field<bool> copies_weights = {};
   /// Division::splits_loads: possible if the devices of a machine can read each other's memory
   /// (Budgets::peer_access), and can_split_loads() is true. If it is not given, it is true if it is
-  /// possible and takes less time with the rates of the machine.
+  /// possible, takes less time with the rates of the machine, and leaves device memory for the
+  /// plan.
   Field<bool> splits_loads = {};
   Field<UpdateOrder> update = {};
   /// Which share (0 to 1) of the updates of a step without clipping is deferred.

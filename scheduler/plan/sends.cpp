@@ -38,9 +38,9 @@ OpIndex Sends::find(uint32_t place, const Op& receive) const {
   return found == sends_[place].end() ? OpIndex(kNone) : found->second;
 }
 
-OpIndex Sends::find_in_same_round(uint32_t place, Op receive) const {
-  const uint32_t round = receive.chunk.index / num_ranks_;
-  for (int64_t c = int64_t{round} * num_ranks_ + first_ + place; c >= 0; c -= num_ranks_) {
+OpIndex Sends::find_in_same_row(uint32_t place, Op receive) const {
+  const uint32_t row = receive.chunk.index / num_ranks_;
+  for (int64_t c = int64_t{row} * num_ranks_ + first_ + place; c >= 0; c -= num_ranks_) {
     receive.chunk.index = static_cast<uint32_t>(c);
     const OpIndex send = find(place, receive);
     if (send != kNone) return send;
@@ -65,9 +65,9 @@ OpIndex Sends::find_addition_before(uint32_t place, const Op& receive) const {
 }
 
 // A backward comes to the chunks in falling order.
-OpIndex Sends::find_in_round_before(uint32_t place, Op receive, const Op& sums) const {
-  const uint32_t c = receive.chunk.index, round = c / num_ranks_;
-  receive.chunk.index = round * num_ranks_ + first_ + place;
+OpIndex Sends::find_in_row_before(uint32_t place, Op receive, const Op& sums) const {
+  const uint32_t c = receive.chunk.index, row = c / num_ranks_;
+  receive.chunk.index = row * num_ranks_ + first_ + place;
   if (receive.chunk.index <= c) receive.chunk.index += num_ranks_;
   const OpIndex send = find(place, receive);
   OpIndex own = find(place, sums);

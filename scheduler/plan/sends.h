@@ -10,7 +10,7 @@
 // - Other weights, and Added by an owner: when all ranks with plans have sent their sums of this
 //   chunk, and the rank that stands for the owner has sent the message about its chunk of the row
 //   after this one, because a backward comes to the chunks in falling order.
-// - Copied: when the receiver has sent it about the chunk of the same machine and round that it
+// - Copied: when the receiver has sent it about the chunk of the same machine and row that it
 //   fetches itself.
 // - Messages about running sums: when the receiver has added its chunk before this one, because
 //   the ranks of a chain add a chunk directly after each other. But the last rank adds after the
@@ -97,14 +97,14 @@ class Sends {
     const bool is_far = this->is_far(receiver, receive.sender - first_);
     const uint32_t stands_in = receive.sender % static_cast<uint32_t>(plans_.size());
     if (receive.deferred) {
-      const OpIndex send = find_in_same_round(stands_in, receive);
+      const OpIndex send = find_in_same_row(stands_in, receive);
       return has_sent_if_known(send, stands_in, is_far, is_done);
     }
     const Op sums{.chunk = receive.chunk, .message = Message::Sums};
     for (uint32_t at = 0; at < plans_.size(); ++at) {
       if (!has_sent_if_known(find(at, sums), at, is_far, is_done)) return false;
     }
-    const OpIndex send = find_in_round_before(stands_in, receive, sums);
+    const OpIndex send = find_in_row_before(stands_in, receive, sums);
     return has_sent_if_known(send, stands_in, is_far, is_done);
   }
   /// A message about a running sum, by a rank without a plan.
@@ -131,8 +131,8 @@ class Sends {
   OpIndex find(uint32_t place, const Op& receive) const;
   /// The Send of the plan's own message that stands for one of a rank without a plan; kNone if
   /// there is none. `sums`: the message about sums of the same chunk.
-  OpIndex find_in_same_round(uint32_t place, Op receive) const;
-  OpIndex find_in_round_before(uint32_t place, Op receive, const Op& sums) const;
+  OpIndex find_in_same_row(uint32_t place, Op receive) const;
+  OpIndex find_in_row_before(uint32_t place, Op receive, const Op& sums) const;
   /// The plan's own message that it has added the chunk that it adds before this one; kNone if
   /// there is none.
   OpIndex find_addition_before(uint32_t place, const Op& receive) const;

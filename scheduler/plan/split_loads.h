@@ -7,9 +7,10 @@
 // device of their owner are split in the same way: then no device sends a whole chunk to all
 // others.
 //
-// All ranks of a machine have the same split loads in the same order. A rank loads its parts
-// kPartsAhead loads before it gathers. A slot is used again when all ranks have gathered its part.
-// Pure functions.
+// All ranks of a machine have the same split loads in the same order. Before a rank gathers load i,
+// it loads its part of load i + kPartsAhead. But the part of a resident chunk that returns at the
+// end of the step, and the parts after it, are loaded directly before their gathers. A slot is used
+// again when all ranks of the machine have gathered its part. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ namespace ebb {
 
 /// The part slots of a rank. Split load i uses slot i % kPartSlots.
 inline constexpr uint32_t kPartSlots = 6;
-/// Half of the slots: so a message about a gather has the time of some loads to arrive.
+/// Half of the slots: so messages about a load have the time of two or three other loads to arrive.
 inline constexpr uint32_t kPartsAhead = kPartSlots / 2;
 
 /// A range of bytes of a chunk.
@@ -29,8 +30,8 @@ struct BytePart {
   size_t first = 0;
   size_t count = 0;
 };
-/// The part of a rank of `bytes` bytes. The parts of the ranks of a machine are consecutive, in
-/// their order; the last ones may be shorter, or empty.
+/// The bytes that `rank` loads of a chunk that has `bytes` bytes in use. The parts of the ranks of
+/// a machine follow each other in the order of the ranks; the last ones may be shorter, or empty.
 BytePart part_of_load(size_t bytes, const RankPlace& place, uint32_t rank);
 /// The size of a part slot.
 size_t part_slot_bytes(size_t chunk_bytes, const RankPlace& place);

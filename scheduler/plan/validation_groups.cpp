@@ -144,7 +144,7 @@ void Groups::send(const Op& op) {
       return memory_.require_after(last_add_, "makes partial norms");
     case Message::PartLoaded:
     case Message::Gathered:
-      report_.complain("is about no split load");
+      report_.complain("names no split load");
   }
 }
 
@@ -169,7 +169,7 @@ void Groups::receive(const Op& op) {
   const bool is_of_chain = op.message == Message::SumCopied || op.message == Message::TotalCopied ||
                            (op.message == Message::Added && adds(c));
   if (is_of_chain && options_.division.chains_sums) return running_.receive(op);
-  if (op.message > Message::Norms) return report_.complain("is about no split load");
+  if (op.message > Message::Norms) return report_.complain("names no split load");
   check_sender(op);
   if (op.message == Message::Norms) {
     norms_received_ = report_.at();

@@ -57,7 +57,7 @@ void SplitLoads::send(const Op& op) {
 void SplitLoads::receive(const Op& op) {
   Slot* const slot = slot_of(op);
   if (slot == nullptr) return;
-  if (op.message < Message::PartLoaded) report_.complain("is about a split load");
+  if (op.message < Message::PartLoaded) report_.complain("names a split load");
   (op.message == Message::PartLoaded ? slot->all_loaded : slot->all_gathered) = report_.at();
 }
 

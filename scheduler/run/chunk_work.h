@@ -43,7 +43,8 @@ class ChunkWork {
   /// host memory, so that the norm can be computed now.
   virtual void speculate(ChunkIndex chunk, BufferIndex gradient_buffer, bool late);
   /// Submits the load of this rank's part of a split load (is_load_part()). `weights`: in host
-  /// memory; null if they are on the device of their owner.
+  /// memory, those of the chunk, or in a fetch slot only the part; null if they are on the device
+  /// of their owner.
   virtual void load_part(Stream& load, const Op& op, const std::byte* weights);
   /// Submits the copy of weights from devices of this machine to their block, at `to`
   /// (is_gather()).

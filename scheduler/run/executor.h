@@ -6,11 +6,11 @@
 // those of the load and the parts stream. Before a call, and before another
 // operation that names loads, it waits until the copy thread has submitted these loads. It makes
 // the stream of the operation wait for them. While a call is submitted, the drop of a chunk that it
-// uses would throw LogicError. The copy thread executes these in the plan's order. Before each it
-// waits until the program thread has submitted all operations that it names; the loads behind it
-// wait, too. For each load it maps a block at the chunk's address and submits the copy. Chunks that
-// are allocated without a copy are mapped by the program thread. Work that uses a chunk is
-// submitted after the chunk's block is mapped.
+// uses would throw LogicError. The copy thread executes the operations of these two streams in the
+// plan's order. Before each it waits until the program thread has submitted all operations that it
+// names; the loads behind it wait, too. For each load it maps a block at the chunk's address and
+// submits the copy. Chunks that are allocated without a copy are mapped by the program thread. Work
+// that uses a chunk is submitted after the chunk's block is mapped.
 //
 // A block is used for another chunk only after the last work on it and the last store from it. A
 // load also comes after the store or the update that made the chunk's content in host memory. If

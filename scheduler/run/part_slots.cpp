@@ -8,7 +8,7 @@ namespace ebb {
 PartSlots::PartSlots(Device& device, const Layout& layout, const Division& division, Ranks& ranks)
     : layout_(layout),
       place_(division.place),
-      memory_(device, kPartSlotClass, part_slots_bytes(layout, division), &ranks) {}
+      memory_(device, kPartSlotClass, memory_of_part_slots(layout, division), &ranks) {}
 
 size_t PartSlots::slot_offset(const Op& op) const {
   return op.split % kPartSlots * part_slot_bytes(layout_.chunk_bytes(), place_);

@@ -74,7 +74,8 @@ uint32_t RankMessages::value_of(const Op& op) const {
 }
 
 void RankMessages::send(const Op& op) {
-  if (op.split != kNone) return ranks_.raise_near(signal_of(op), value_of(op));
+  const bool is_near = op.split != kNone || op.message == Message::Copied;
+  if (is_near) return ranks_.raise_near(signal_of(op), value_of(op));
   ranks_.raise(signal_of(op), value_of(op));
 }
 

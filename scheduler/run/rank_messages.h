@@ -1,9 +1,10 @@
 // What a rank says to the other ranks during a plan, and what it waits for: the messages of
 // message.h, as signals (comm/ranks.h).
 //
-// The value of a signal is the number of a step, counted from 1 by this object; for a part slot,
-// how often it was used. The signal of weights has the number of the step whose update they
-// contain. So in step 1, which has no step before it, a wait for deferred updates ends at once.
+// The value of a signal is the number of a step, counted from 1 by this object. The value of a
+// signal about a part slot rises with each use of the slot, over all steps. The signal of weights
+// has the number of the step whose update they contain. So in step 1, which has no step before it,
+// a wait for deferred updates ends at once.
 //
 // It also fetches weights and running sums from other machines.
 //

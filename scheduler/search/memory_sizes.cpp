@@ -93,7 +93,7 @@ size_t sum_slot_bytes(const Layout& layout, const Division& division, uint32_t n
   return in_whole_chunks(num_slots * division.stored_bytes(layout.chunk_bytes()), layout);
 }
 
-size_t part_slots_bytes(const Layout& layout, const Division& division) {
+size_t memory_of_part_slots(const Layout& layout, const Division& division) {
   if (!division.splits_loads) return 0;
   return in_whole_chunks(kPartSlots * part_slot_bytes(layout.chunk_bytes(), division.place),
                          layout);

@@ -70,7 +70,7 @@ size_t adder_pinned_bytes(const Preparation& prepared);
 size_t sum_slot_bytes(const Layout& layout, const Division& division, uint32_t num_slots);
 /// Device memory for the part slots of split loads (scheduler/plan/split_loads.h), rounded up in
 /// the same way. 0 if no loads are split.
-size_t part_slots_bytes(const Layout& layout, const Division& division);
+size_t memory_of_part_slots(const Layout& layout, const Division& division);
 /// Device memory for the sums of one chunk, rounded, on their way to a slot in host memory. 0 if
 /// nothing is rounded, or the slots are on the device.
 size_t rounded_sum_bytes(const Layout& layout, const Division& division);
@@ -80,7 +80,7 @@ inline constexpr std::string_view kInputs = "inputs", kWorkspace = "workspace", 
 /// The class of sum slots, and of what a device needs to round and to add sums.
 inline constexpr std::string_view kSumsOfGroups = "sums of groups";
 /// The class of the part slots of split loads.
-inline constexpr std::string_view kPartSlotClass = "parts of loads";
+inline constexpr std::string_view kPartSlotClass = "part slots";
 /// The class of what a GPU's driver and libraries take in host memory (device/driver_memory.h). The
 /// run does not allocate it.
 inline constexpr std::string_view kDriver = "driver";

@@ -99,8 +99,9 @@ struct Budgets {
   DeviceProfile device = {};
   RankPlace place = {};
   /// Can the device of each rank read the memory of the devices of all others of its machine? Then
-  /// the planner also tries to keep sums of groups in device memory (Division::sums_on_devices).
-  /// The same on all ranks. False if each machine has one rank.
+  /// the planner also tries to keep sums of groups in device memory (Division::sums_on_devices),
+  /// and may split loads (Division::splits_loads). The same on all ranks. False if each machine has
+  /// one rank.
   bool peer_access = false;
 };
 

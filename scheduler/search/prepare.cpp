@@ -256,7 +256,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& options,
     p.ledger.add(kSumsOfGroups, Tier::Host, adder_pinned_bytes(p));
   }
   p.ledger.add(kSumsOfGroups, Tier::Device, rounded_sum_bytes(*p.layout, p.division));
-  p.ledger.add(kPartSlotClass, Tier::Device, part_slots_bytes(*p.layout, p.division));
+  p.ledger.add(kPartSlotClass, Tier::Device, memory_of_part_slots(*p.layout, p.division));
   p.fixed_ledger = p.ledger;
   const size_t fixed_bytes = p.ledger.total(Tier::Device);
   const ChunkTrace evaluating = chunk_trace_of_evaluation(p);

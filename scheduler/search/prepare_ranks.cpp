@@ -95,7 +95,8 @@ Preparation choose_loads(const Model& model, TrainerOptions& options, const Budg
     splits = true;
     try {
       Preparation chosen = choose(model, options, budgets, machine);
-      chosen.smallest_device_bytes -= part_slots_bytes(*chosen.layout, chosen.division);
+      // A smaller budget works without split loads.
+      chosen.smallest_device_bytes -= memory_of_part_slots(*chosen.layout, chosen.division);
       return chosen;
     } catch (const PlanError&) {
       splits = false;
