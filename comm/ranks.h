@@ -85,7 +85,7 @@ class Ranks {
   /// Raises a signal of this rank to `value`. Does not wait. REQUIRES: `value` is not below the
   /// present value of the signal.
   virtual void raise(uint32_t signal, uint32_t value) = 0;
-  /// The same for a signal for which only ranks of this machine wait. Ranks of other machines do
+  /// The same for a signal for which only ranks of this machine wait. Ranks of other machines may
   /// not see the new value.
   virtual void raise_near(uint32_t signal, uint32_t value) { raise(signal, value); }
   /// Blocks until the signal of the rank `of` is at least `value`.

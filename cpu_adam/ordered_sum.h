@@ -42,9 +42,9 @@ void round_sums_in_order(ThreadTeam& team, std::span<const GroupSums> uses, DTyp
 
 /// Adds the groups of one use to the sum of earlier groups: element i of `sum` is
 /// ((before[i] + g0[i]) + g1[i]) + ... in fp32. With `before` null, it is (g0[i] + g1[i]) + ...
-/// Rounding
-/// such sums with round_sums_in_order() gives the bits of rounding all groups. `sum` may be
-/// `before`, and overlaps nothing else. REQUIRES: at least one group; sum_type is F32 or BF16.
+/// Rounding all
+/// groups at once, or rounding such a sum, gives the same bits (round_sums_in_order()). `sum` may
+/// be `before`, and overlaps nothing else. REQUIRES: at least one group; sum_type is F32 or BF16.
 void add_in_order(ThreadTeam& team, const float* before, GroupSums groups, DType sum_type,
                   int64_t count, float* sum);
 

@@ -67,11 +67,11 @@ enum class StreamKind : uint8_t {
   Load,    ///< host to device
   Store,   ///< device to host
   Update,  ///< the optimizer; it runs on host threads for every kind of device
-  // What other ranks are told and what this rank waits for, on host threads:
-  Send,
-  Receive,
-  Fetch,  ///< other machines to host, on a host thread
-  Parts,  ///< messages to and from other ranks for split loads, on a host thread; copies nothing
+  // Messages to and from other ranks, on host threads (scheduler/plan/message.h):
+  Send,     ///< sums and norms; updates and fetches tell others on their own streams
+  Receive,  ///< waits for messages
+  Fetch,    ///< other machines to host, on a host thread
+  Parts,    ///< messages about split loads, and waits for weights that they load, on a host thread
 };
 inline constexpr int kNumStreamKinds = 8;
 /// So many operations can be in the queue of an update stream before a submission blocks. A step

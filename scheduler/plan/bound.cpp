@@ -37,7 +37,8 @@ std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
       awaited[w] = true;
     }
   }
-  // The load of a part belongs to the part of its gather, which comes after it.
+  // The load of a part belongs where its gather does. The gathers are in the order of their
+  // numbers.
   std::vector<Part> of_split;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     if (is_gather(plan.ops[i]) && plan.ops[i].split != kNone) of_split.push_back(parts[i]);
@@ -130,8 +131,7 @@ Bound bound_of_rank(const RankStep& step, const Machine& machine, const Machine&
   bound.compute_s = both(StreamKind::Compute);
   bound.load_s = both(StreamKind::Load);
   bound.store_s = both(StreamKind::Store);
-  const auto copied_bytes =
-      static_cast<double>(plan.loaded_bytes + plan.part_bytes + plan.stored_bytes);
+  const auto copied_bytes = static_cast<double>(plan.copied_bytes());
   Named least =
       longest({{on_cores(bound.compute_s, bound.update_s, copied_bytes, cores),
                 info_of(StreamKind::Compute).name},
@@ -171,8 +171,7 @@ double cores_s(std::span<const RankStep> ranks, std::span<const Bound> bounds,
     // The rates of a rank are those of its part of the cores.
     const double kernels_s = machine.emulate_compute ? 0 : bounds[i].compute_s;
     work_s += (kernels_s + bounds[i].update_s) / static_cast<double>(ranks.size());
-    const Plan& plan = ranks[i].plan;
-    copied_bytes += static_cast<double>(plan.loaded_bytes + plan.part_bytes + plan.stored_bytes);
+    copied_bytes += static_cast<double>(ranks[i].plan.copied_bytes());
   }
   return work_s + time_of(copied_bytes, machine.copy_bytes_per_s);
 }

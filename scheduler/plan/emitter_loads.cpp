@@ -61,8 +61,7 @@ OpIndex Emitter::emit_source(Op& load) {
 }
 
 bool Emitter::is_split(const Assignment& assignment) const {
-  return options_.update && options_.division.splits_loads && assignment.copy &&
-         chunk_trace_.chunk_id(assignment.chunk).space == Space::Weights;
+  return assignment.copy && are_loads_split(chunk_trace_.chunk_id(assignment.chunk), options_);
 }
 
 void Emitter::find_split_loads() {
@@ -141,7 +140,7 @@ OpIndex Emitter::weights_before(ChunkId id) {
   OpIndex& update = last_update_[id.index];
   if (chunk.is_mine || update != kNone) return update;
   const bool is_new = is_new_[id.index];
-  const bool is_for_part = options_.update && options_.division.splits_loads && !needs_slot(id);
+  const bool is_for_part = are_loads_split(id, options_) && !needs_slot(id);
   const StreamKind stream = is_for_part ? StreamKind::Parts : StreamKind::Receive;
   if (chunk.is_copied && !is_new) {
     const uint32_t fetcher = options_.division.place.fetcher_of(ChunkIndex(id.index));

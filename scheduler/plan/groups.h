@@ -46,7 +46,9 @@ struct Division {
   /// REQUIRES for true: stores_groups(); the device of each rank can read the memory of the devices
   /// of all others of its machine; and there is one machine, or sums are chained.
   bool sums_on_devices = false;
-  /// Loads of weights in a step are split (split_loads.h). REQUIRES: can_split_loads(*this).
+  /// All loads of weights in the plan of a step are split (split_loads.h); other plans load whole
+  /// chunks. REQUIRES for true: can_split_loads(*this); and the devices of a machine can read each
+  /// other's memory.
   bool splits_loads = false;
   /// For each chunk, one rank of each machine adds the groups of its machine to the sum of the
   /// machines before (scheduler/plan/running_sums.h). Otherwise the owner of a chunk copies the
@@ -92,7 +94,7 @@ inline uint32_t num_adders(const Division& division) {
 }
 /// Can loads be split? Each machine must have several ranks, each rank of the run as many groups as
 /// the others, and each group as many micro-batches. Then all ranks of a machine load the same
-/// weights in the same order. (Their devices must be able to read each other's memory, too.)
+/// weights in the same order.
 bool can_split_loads(const Division& division);
 /// Does the machine that receives most receive fewer bytes if sums are chained? With few groups on
 /// each machine, running sums in fp32 are more than the stored sums of the other machines. The same

@@ -8,10 +8,9 @@
 // weights of an owner on another machine are fetched to a fetch slot in host memory and loaded from
 // there; or, with Schedule::copies_weights, one rank of each machine fetches each chunk of another
 // machine once in a step, to a copy from which all ranks of its machine load it
-// (ChunkRecord::is_copied). Op::slot
-// is the index of a sum slot in a store or a share of gradient sums, of a fetch slot in a fetch and
-// in the load from it, and of a running slot in FetchSum, AddGroups and RoundTotal. It is kNone for
-// the copy of a machine. docs/ranks.md has an example.
+// (ChunkRecord::is_copied). Op::slot is the index of a sum slot in a store or a share of gradient
+// sums, of a fetch slot in a fetch and in the load from it, and of a running slot in FetchSum,
+// AddGroups and RoundTotal. It is kNone for the copy of a machine. docs/ranks.md has an example.
 #pragma once
 
 #include <cstdint>
@@ -46,18 +45,18 @@ enum class Message : uint8_t {
   /// A rank has made the partial norms of its chunks. All ranks send it, and each receives those of
   /// all others.
   Norms,
-  // One for each split load (split_loads.h), not one for each chunk. All ranks of a machine send it
-  // to each other.
+  // About a split load (split_loads.h). Each rank of a machine sends it to all others of it.
   PartLoaded,  ///< this rank has loaded its part
-  Gathered,    ///< this rank has gathered the parts, so their slots are free
+  /// This rank has gathered the parts. When all ranks of the machine have, the slots are free. It
+  /// is
+  /// sent only if the slot is used again in the plan.
+  Gathered,
 };
 std::string_view name_of(Message message);
 /// The stream of a Send. Weights and Added run on the update stream, and Copied, SumCopied and
-/// TotalCopied on the fetch stream, which does what they announce: on the send stream they would
-/// delay the later messages of this rank until that is done. PartLoaded and Gathered run on
-/// the parts stream. So do their Receives, and the Receives of Weights and Copied for which the
-/// load of a part waits: on the receive stream, other Receives would wait behind them. The copy
-/// thread submits this stream, as the loads.
+/// TotalCopied on the fetch stream, because that stream does what they announce: on the send stream
+/// they would delay the later messages of this rank until that is done. PartLoaded and Gathered run
+/// on the parts stream.
 constexpr StreamKind stream_of_send(Message message) {
   switch (message) {
     case Message::Weights:
@@ -75,6 +74,14 @@ constexpr StreamKind stream_of_send(Message message) {
       break;
   }
   return StreamKind::Send;
+}
+/// May a Receive be on the parts stream? Those of PartLoaded and Gathered always are, and those of
+/// Weights and Copied if the load of a part names them. (If a fetch names them, they are on the
+/// receive stream, as all others.) On the receive stream, other Receives would wait behind them.
+/// The copy thread submits the parts stream and the load stream.
+constexpr bool may_be_on_parts_stream(Message message) {
+  return message == Message::Weights || message == Message::Copied ||
+         message == Message::PartLoaded || message == Message::Gathered;
 }
 
 }  // namespace ebb

@@ -37,8 +37,7 @@ double network_bytes(const Op& op, const RankStep& step);
 double network_s(const Op& op, const RankStep& step, const Machine& machine);
 
 /// The time in which a rank copies the running sum of a chunk from the machine before, and adds the
-/// groups of its machine. `machine`: the rates of one rank
-/// (machine_of_rank()).
+/// groups of its machine. `machine`: the rates of one rank (machine_of_rank()).
 double running_sum_s(ChunkIndex chunk, const RankStep& step, const Machine& machine);
 
 /// What an operation reads and writes in host memory (docs/memory.md, "Traffic of host memory").

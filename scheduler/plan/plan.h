@@ -129,6 +129,8 @@ struct Plan {
   size_t fetched_bytes = 0;    ///< of weights; not of running sums
   uint32_t peak_blocks = 0;    ///< the most blocks in use at once
 
+  /// The bytes of all loads, loads of parts and stores.
+  size_t copied_bytes() const { return loaded_bytes + part_bytes + stored_bytes; }
   /// The number of chunks of which this is true, for example count(&ChunkRecord::is_deferred).
   uint32_t count(bool (ChunkRecord::*is)() const) const;
   /// These chunks, ascending.
@@ -142,11 +144,15 @@ struct Plan {
   }
 };
 
+/// Are loads of this chunk split (split_loads.h)?
+inline bool are_loads_split(ChunkId chunk, const PlanOptions& options) {
+  return options.update && options.division.splits_loads && chunk.space == Space::Weights;
+}
 /// The tier from which a load of this chunk copies, or for weights of a split load, the load of a
 /// part.
 Tier source_of(ChunkId chunk, const Plan& plan);
-/// The bytes that a Move copies: what its chunk has in use, what these sums take in a sum slot, or
-/// for the fetch and the load of a part, that of this rank.
+/// The bytes that a Move copies: what its chunk has in use, what these sums take in a sum slot; for
+/// the load of a part and its fetch, the bytes of the part of this rank.
 size_t bytes_of_move(const Op& move, const Layout& layout, const Division& division);
 
 /// Throws PlanError where options.num_blocks < smallest_need(chunk_trace, trace).num_blocks

@@ -5,7 +5,7 @@
 // their order. The running sum of the last machine is that of all groups. The owner of the chunk
 // copies it, unless it is the rank that added last, and rounds it to the finished gradient
 // (FetchSum, RoundTotal). A running sum waits in a slot in the host memory of the rank that added
-// it, until the rank that needs it next has copied it. docs/ranks.md, "Several machines". Pure
+// it, until next_reader() has copied or rounded it. docs/ranks.md, "Several machines". Pure
 // functions.
 #pragma once
 

@@ -79,8 +79,8 @@ struct ScheduleFields {
   Field<bool> copies_weights = {};
   /// Division::splits_loads: possible if the devices of a machine can read each other's memory
   /// (Budgets::peer_access), and can_split_loads() is true. If it is not given, it is true if it is
-  /// possible, takes less time with the rates of the machine, and leaves device memory for the
-  /// plan.
+  /// possible, a split load of a chunk is faster by the rates of link and devices (no step is
+  /// simulated), and a plan with it fits.
   Field<bool> splits_loads = {};
   Field<UpdateOrder> update = {};
   /// Which share (0 to 1) of the updates of a step without clipping is deferred.

@@ -65,7 +65,7 @@ OpIndex Sends::find_addition_before(uint32_t place, const Op& receive) const {
 }
 
 // A backward comes to the chunks in falling order.
-OpIndex Sends::find_in_row_before(uint32_t place, Op receive, const Op& sums) const {
+OpIndex Sends::find_next_chunk(uint32_t place, Op receive, const Op& sums) const {
   const uint32_t c = receive.chunk.index, row = c / num_ranks_;
   receive.chunk.index = row * num_ranks_ + first_ + place;
   if (receive.chunk.index <= c) receive.chunk.index += num_ranks_;

@@ -104,7 +104,7 @@ class Sends {
     for (uint32_t at = 0; at < plans_.size(); ++at) {
       if (!has_sent_if_known(find(at, sums), at, is_far, is_done)) return false;
     }
-    const OpIndex send = find_in_row_before(stands_in, receive, sums);
+    const OpIndex send = find_next_chunk(stands_in, receive, sums);
     return has_sent_if_known(send, stands_in, is_far, is_done);
   }
   /// A message about a running sum, by a rank without a plan.
@@ -129,10 +129,13 @@ class Sends {
   bool is_far(uint32_t a, uint32_t b) const;
   /// The Send of this message in a plan; kNone if there is none.
   OpIndex find(uint32_t place, const Op& receive) const;
-  /// The Send of the plan's own message that stands for one of a rank without a plan; kNone if
-  /// there is none. `sums`: the message about sums of the same chunk.
+  // The Send of the plan's own message that stands for one of a rank without a plan; kNone if there
+  // is none:
+  /// About the rank's chunk of this row; or if it sends none, of the nearest row before it.
   OpIndex find_in_same_row(uint32_t place, Op receive) const;
-  OpIndex find_in_row_before(uint32_t place, Op receive, const Op& sums) const;
+  /// About the rank's next chunk with a higher number, to which the backward comes first. `sums`:
+  /// the message about sums of the same chunk.
+  OpIndex find_next_chunk(uint32_t place, Op receive, const Op& sums) const;
   /// The plan's own message that it has added the chunk that it adds before this one; kNone if
   /// there is none.
   OpIndex find_addition_before(uint32_t place, const Op& receive) const;

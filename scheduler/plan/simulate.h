@@ -138,8 +138,9 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
                   const Machine& machine, bool clipped);
 
 /// The rate at which a device copies from the others of its machine. If it is not known, four times
-/// that of the link is assumed: NVLink has at least this since the V100, and it matters only if the
-/// driver says that devices can read each other's memory.
+/// that of the link is assumed, about half of what the data sheets of A100 and H100 say (300 GB/s
+/// of NVLink beside 32 GB/s of PCIe 4, and 450 beside 64). Bridges between two GPUs may have less.
+/// The rate matters only if the driver says that devices can read each other's memory.
 double peer_rate(const Machine& machine);
 
 /// The time of a call, at full speed.
@@ -157,7 +158,8 @@ struct Simulation {
 /// REQUIRES: the plans are valid and fit together (validate.h, validation_ranks.h). All that the
 /// step before left is there when they begin.
 std::vector<Simulation> simulate_ranks(std::span<const RankStep> ranks, const Machine& machine);
-/// One rank that has the machine for itself and never waits for another one.
+/// One rank that has the machine for itself and never waits for another one. With several machines,
+/// the ranks of the others fetch the same chunks at the same time.
 Simulation simulate(const Plan& plan, const Trace& trace, const Layout& layout,
                     const Machine& machine);
 

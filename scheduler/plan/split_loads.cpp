@@ -16,9 +16,9 @@ BytePart part_of_load(size_t bytes, const RankPlace& place, uint32_t rank) {
   return {first, std::min(each, bytes - first)};
 }
 
-size_t part_slot_bytes(size_t chunk_bytes, const RankPlace& place) {
+size_t part_slot_bytes(size_t bytes, const RankPlace& place) {
   const size_t num_parts = place.ranks_per_machine();
-  const size_t each = (chunk_bytes + num_parts - 1) / num_parts;
+  const size_t each = (bytes + num_parts - 1) / num_parts;
   return (each + kAlignment - 1) / kAlignment * kAlignment;
 }
 

@@ -8,9 +8,9 @@
 // others.
 //
 // All ranks of a machine have the same split loads in the same order. Before a rank gathers load i,
-// it loads its part of load i + kPartsAhead. But the part of a resident chunk that returns at the
-// end of the step, and the parts after it, are loaded directly before their gathers. A slot is used
-// again when all ranks of the machine have gathered its part. Pure functions.
+// it loads its part of load i + kPartsAhead. The part of a resident chunk that returns at the end
+// of the step is loaded directly before its own gather, and no later part is loaded before it. A
+// slot is used again when all ranks of the machine have gathered its part. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ struct BytePart {
 /// The bytes that `rank` loads of a chunk that has `bytes` bytes in use. The parts of the ranks of
 /// a machine follow each other in the order of the ranks; the last ones may be shorter, or empty.
 BytePart part_of_load(size_t bytes, const RankPlace& place, uint32_t rank);
-/// The size of a part slot.
-size_t part_slot_bytes(size_t chunk_bytes, const RankPlace& place);
+/// The largest part of `bytes` bytes; of the bytes of a whole chunk, the size of a part slot.
+size_t part_slot_bytes(size_t bytes, const RankPlace& place);
 
 }  // namespace ebb

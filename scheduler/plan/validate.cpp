@@ -41,7 +41,6 @@ class Checker {
   void read_sums(const Segment& segment);
   void check_move(const Op& op);
   void check_source(const Op& op, bool uses_copy);
-  bool is_split(const Op& op) const;
   void check_fetch(const Op& op, bool uses_copy);
   void check_store(const Op& op);
   void check_end();
@@ -172,7 +171,8 @@ void Checker::check_move(const Op& op) {
   const bool is_far = op.chunk.space == Space::Weights && !plan_.chunks[op.chunk.index].is_near;
   const bool uses_copy = is_far && op.slot == kNone && plan_.chunks[op.chunk.index].is_copied;
   const bool is_load = op.to == Tier::Device && op.from != Tier::None;
-  if (is_load && is_split(op)) return memory_.bring(op, split_loads_.gather(op));
+  if (is_load && are_loads_split(op.chunk, options_))
+    return memory_.bring(op, split_loads_.gather(op));
   if (is_load || is_load_part(op) || is_fetch(op)) check_source(op, uses_copy);
   if (is_fetch(op)) return check_fetch(op, uses_copy);
   if (op.to == Tier::Device) {
@@ -181,11 +181,6 @@ void Checker::check_move(const Op& op) {
   if (!is_load_part(op)) return check_store(op);
   split_loads_.load(op, memory_.read_source(op, uses_copy));
   if (op.from == Tier::Host) part_bytes_ += bytes_of_move(op, layout_, options_.division);
-}
-
-/// Must loads of this chunk be split?
-bool Checker::is_split(const Op& op) const {
-  return options_.update && options_.division.splits_loads && op.chunk.space == Space::Weights;
 }
 
 void Checker::check_source(const Op& op, bool uses_copy) {
@@ -198,7 +193,7 @@ void Checker::check_source(const Op& op, bool uses_copy) {
     report_.complain("{} chunk {} is loaded from the tier {}", name_of(op.chunk.space),
                      op.chunk.index, name_of(op.from));
   }
-  const bool fetches_part = is_fetch(op) && !uses_copy && is_split(op);
+  const bool fetches_part = is_fetch(op) && !uses_copy && are_loads_split(op.chunk, options_);
   const bool is_of_fetch = op.slot == kNone || !is_load_part(op) || op.split == last_fetch_split_;
   if ((op.split != kNone) != (is_load_part(op) || fetches_part) || !is_of_fetch) {
     report_.complain("names split load {}", op.split);
@@ -251,11 +246,9 @@ StreamKind stream_of(const Op& op, bool is_on_device) {
     case OpKind::Send:
       return stream_of_send(op.message);
     case OpKind::Receive: {
-      const bool may_wait_for_weights =
-          op.message == Message::Weights || op.message == Message::Copied;
-      return op.split != kNone || (may_wait_for_weights && op.stream == StreamKind::Parts)
-                 ? StreamKind::Parts
-                 : StreamKind::Receive;
+      const bool is_on_parts = op.split != kNone || (op.stream == StreamKind::Parts &&
+                                                     may_be_on_parts_stream(op.message));
+      return is_on_parts ? StreamKind::Parts : StreamKind::Receive;
     }
     case OpKind::StorePartialNorms:
       return StreamKind::Store;

@@ -5,6 +5,8 @@
 namespace ebb::validation {
 
 SplitLoads::Slot* SplitLoads::slot_of(const Op& op) {
+  const bool is_message = op.kind == OpKind::Send || op.kind == OpKind::Receive;
+  if (is_message && op.message < Message::PartLoaded) report_.complain("names a split load");
   Slot& slot = slots_[op.split % kPartSlots];
   if (op.split != kNone && slot.number == op.split && slot.chunk == op.chunk) return &slot;
   report_.complain("is about split load {} of chunk {}, whose part is not in its slot", op.split,
@@ -57,7 +59,6 @@ void SplitLoads::send(const Op& op) {
 void SplitLoads::receive(const Op& op) {
   Slot* const slot = slot_of(op);
   if (slot == nullptr) return;
-  if (op.message < Message::PartLoaded) report_.complain("names a split load");
   (op.message == Message::PartLoaded ? slot->all_loaded : slot->all_gathered) = report_.at();
 }
 

@@ -1,6 +1,6 @@
 // Checks the split loads of a plan (split_loads.h): a part is loaded to a slot that is free, parts
-// are gathered when all ranks of the machine have loaded theirs, and each message is sent once.
-// Part of validate(); one thread.
+// are gathered when all ranks of the machine have loaded theirs, and each message that is awaited
+// is sent once. Part of validate(); one thread.
 #pragma once
 
 #include <array>

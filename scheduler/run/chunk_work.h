@@ -1,9 +1,9 @@
 // The work on gradients and on the training state. The executor calls it in the order of the plan.
 //
-// The program thread calls update_cost() and the functions that submit. The copy thread
-// calls load_part() and gather(). norm(),
-// update(), speculate(), add_groups() and round_total() run on the thread of the update stream.
-// send() runs on the thread of stream_of_send(), receive() and fetch() on those of their streams.
+// The copy thread calls load_part() and gather(). The program thread calls update_cost() and all
+// other functions that submit. The thread of the update stream runs norm(), update(), speculate(),
+// add_groups() and round_total(). send() and receive() run on the threads of the streams of their
+// operations, fetch() on that of the fetch stream.
 //
 // Inference has no such work and uses this class as it is: each function throws LogicError, except
 // stopped(), which does nothing.

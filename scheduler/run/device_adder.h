@@ -1,9 +1,8 @@
 // Adds the stored gradient sums of all groups (in a chain, of those of this machine) for a
-// parameter chunk on a GPU, which reads them in the memory of the devices of all ranks
-// of this machine
-// (scheduler/run/shared_device_memory.h). The order of the additions and the bits are those of
-// GroupAdder. The finished gradient goes to host memory; or it stays on the device, where the state
-// of the chunk is, and this object updates the chunk.
+// parameter chunk on a GPU, which reads them in the memory of the devices of all ranks of this
+// machine (scheduler/run/shared_device_memory.h). The order of the additions and the bits are those
+// of GroupAdder. The finished gradient goes to host memory; or it stays on the device, where the
+// state of the chunk is, and this object updates the chunk.
 //
 // The kernels and copies run on a stream of this object, beside those of calls. They use no
 // workspace. Each function returns when they are done. Results for the host come through pinned

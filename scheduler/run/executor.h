@@ -3,14 +3,15 @@
 //
 // Two threads submit work. The program thread runs the model's code. At the begin of a plan and at
 // the end of each call it submits the operations that the plan lists before the next call, except
-// those of the load and the parts stream. Before a call, and before another
-// operation that names loads, it waits until the copy thread has submitted these loads. It makes
-// the stream of the operation wait for them. While a call is submitted, the drop of a chunk that it
-// uses would throw LogicError. The copy thread executes the operations of these two streams in the
-// plan's order. Before each it waits until the program thread has submitted all operations that it
-// names; the loads behind it wait, too. For each load it maps a block at the chunk's address and
-// submits the copy. Chunks that are allocated without a copy are mapped by the program thread. Work
-// that uses a chunk is submitted after the chunk's block is mapped.
+// those of the load and the parts stream. Before a call, and before another operation that names
+// loads, it waits until the copy thread has submitted these loads. It makes the stream of the
+// operation wait for them. While a call is submitted, the drop of a chunk that it uses would throw
+// LogicError. The copy thread executes the operations of these two streams in the plan's order.
+// Before each it waits until the program thread has submitted all operations that it names; the
+// operations behind it wait, too. For each load to a block, also a gather, it maps the block at the
+// chunk's address, then submits the copy. The load of a part and a message map nothing. Chunks that
+// are allocated without a copy are mapped by the program thread. Work that uses a chunk is
+// submitted after the chunk's block is mapped.
 //
 // A block is used for another chunk only after the last work on it and the last store from it. A
 // load also comes after the store or the update that made the chunk's content in host memory. If
@@ -135,12 +136,22 @@ class Executor : public Hooks {
   void lease_activations(const Op& run);
   void lease_loaded(const Op& round);
 
+  /// Calls function(w) for each operation of `waits`. Allocations and drops have no event, so
+  /// function is called for the operations that they wait for instead.
   template <class Function>
-  void for_each_timed(std::span<const OpIndex> waits, Function function) const;
+  void for_each_timed(std::span<const OpIndex> waits, Function function) const {
+    for (const OpIndex w : waits) {
+      if (takes_no_time(plan_->ops[w])) {
+        for_each_timed(plan_->waits_of(plan_->ops[w]), function);
+      } else {
+        function(w);
+      }
+    }
+  }
   void drop_or_map(OpIndex index, Stream& user);
 
   void run_copy_thread();
-  void move(OpIndex index);
+  void submit_from_copy_thread(OpIndex index);
   void submit_of_split_load(OpIndex index);
   void wait_mapped(uint32_t count);
   void stop_copy_thread() noexcept;

@@ -241,17 +241,19 @@ void Optimizer::stopped(std::string_view error) noexcept {
   if (ranks_ != nullptr) ranks_->fail(error);
 }
 
-const std::byte* Optimizer::owner_weights(const Op& op) const {
-  return device_state_.planes(ChunkIndex(op.chunk.index))[kWeightPlane];
+const std::byte* Optimizer::owner_weights(ChunkIndex chunk) const {
+  return device_state_.planes(chunk)[kWeightPlane];
 }
 
 void Optimizer::load_part(Stream& load, const Op& op, const std::byte* weights) {
-  part_slots_->submit_load(load, op, op.from == Tier::Host ? weights : owner_weights(op));
+  part_slots_->submit_load(
+      load, op, op.from == Tier::Host ? weights : owner_weights(ChunkIndex(op.chunk.index)));
 }
 
 void Optimizer::gather(Stream& load, const Op& op, std::byte* to) {
   if (op.split != kNone) return part_slots_->submit_gather(load, op, to);
-  load.copy(to, owner_weights(op), layout_.used_bytes(op.chunk), CopyKind::Within);
+  load.copy(to, owner_weights(ChunkIndex(op.chunk.index)), layout_.used_bytes(op.chunk),
+            CopyKind::Within);
 }
 
 void Optimizer::submit_sums(Stream& store, const Op& op, std::span<const std::byte> sums) {

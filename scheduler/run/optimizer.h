@@ -128,7 +128,7 @@ class Optimizer : public ChunkWork {
   };
   static constexpr uint64_t kNoSum = UINT64_MAX;
   bool is_finite(ChunkIndex chunk) const;
-  const std::byte* owner_weights(const Op& op) const;
+  const std::byte* owner_weights(ChunkIndex chunk) const;
   void check_unchecked_gradients() const;
   [[noreturn]] void throw_not_a_number(const std::string& tensor) const;
   std::string bad_piece_in(ChunkIndex chunk) const;

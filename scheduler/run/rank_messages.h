@@ -1,10 +1,11 @@
 // What a rank says to the other ranks during a plan, and what it waits for: the messages of
 // message.h, as signals (comm/ranks.h).
 //
-// The value of a signal is the number of a step, counted from 1 by this object. The value of a
-// signal about a part slot rises with each use of the slot, over all steps. The signal of weights
-// has the number of the step whose update they contain. So in step 1, which has no step before it,
-// a wait for deferred updates ends at once.
+// The value of a signal is the number of a step, counted from 1 by this object, except for part
+// slots. The signal of weights has the number of the step whose update they contain. So in step 1,
+// which has no step before it, a wait for deferred updates ends at once. The value of a signal of a
+// part slot counts the uses of the slot; each step begins at a multiple of the most uses that a
+// slot has in a step.
 //
 // It also fetches weights and running sums from other machines.
 //
@@ -53,7 +54,7 @@ class RankMessages {
   /// parameter chunk, one for the norms, and two for each part slot.
   uint32_t signal_of(const Op& op) const;
   uint32_t num_signals() const;
-  /// Its value in the present step.
+  /// The value to which a Send raises its signal, and for which a Receive waits.
   uint32_t value_of(const Op& op) const;
   void receive_norms();
   bool sends(uint32_t rank, const Op& op) const;

@@ -52,7 +52,7 @@ std::string Evaluator::evaluate(PlannedCandidate& candidate) const {
   }
   c.schedule = schedule_of(plan, candidate.asked);
   c.flops = context.flops;
-  c.moved_bytes = plan.loaded_bytes + plan.part_bytes + plan.stored_bytes - plan.gathered_bytes;
+  c.moved_bytes = plan.copied_bytes() - plan.gathered_bytes;
   c.seconds = simulate(plan, context.trace, *context.layout, machine_).seconds;
   return {};
 }

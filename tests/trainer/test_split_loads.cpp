@@ -25,7 +25,7 @@ TEST(PartOfLoad, PartsOfAMachineAreTheWhole) {
       for (uint32_t rank = per_machine; rank < 2 * per_machine; ++rank) {
         const BytePart part = part_of_load(bytes, place, rank);
         EXPECT_EQ(part.first, end);
-        EXPECT_EQ(part.first % 256 == 0 || part.count == 0, true);
+        EXPECT_TRUE(part.first % 256 == 0 || part.count == 0);
         EXPECT_LE(part.count, part_slot_bytes(bytes, place));
         const BytePart same = part_of_load(bytes, place, rank - per_machine);
         EXPECT_EQ(part.first, same.first);
